@@ -18,8 +18,8 @@ class Expansion(NamedTuple):
     """l, a 0-d array."""
     slopes: Array
     """dl/dtheta [n]."""
-    gram: Array
-    """b_i^T (K + V)^-1 b_j [n, n], summed over the outputs.
+    whitened: Array
+    """L^-1 b_i as columns [N P, n], with the Cholesky factor L of K + V. There may be more columns than rows.
 
     For a coordinate of the kernel or the noise, b_i = d(K + V)/dtheta_i (K + V)^-1 r, with the residual r of the
     targets. For a coordinate of the mean function h, b_i = dh/dtheta_i.
@@ -41,8 +41,9 @@ def expand_evidence(model: Any, batch: Batch, scales: Mapping[str, Array], /) ->
 
     If K + V is not positive definite to working precision, all results are NaN; no jitter is added.
 
-    The average information of the coordinates of the kernel and the noise is half of `gram`, minus half of the part
-    that the mean function explains. It takes N^2 (3 D + 5) operations beyond those of the gradient.
+    The average information of the coordinates of the kernel and the noise is half of the inner products of the
+    `whitened` columns, minus half of the part that the mean function explains. The columns take N^2 (3 D + 5)
+    operations beyond those of the gradient.
 
     Source: Gilmour, Thompson & Cullis, "Average information REML: an efficient algorithm for variance parameter
     estimation in linear mixed models", 1995.
@@ -77,11 +78,10 @@ def expand_evidence(model: Any, batch: Batch, scales: Mapping[str, Array], /) ->
         mean_function=basis,
     )
     slopes, columns = _by_coordinate(xp, bar, scales, ()), _by_coordinate(xp, products, scales, tuple(y.shape))
-    half = B.solve_triangular(L, xp.reshape(columns, (X.shape[0], -1)))
-    half = xp.reshape(half, (-1, slopes.shape[0]))
+    whitened = B.solve_triangular(L, xp.reshape(columns, (X.shape[0], -1)))
     weights = noise.weights
     average = xp.mean(densities) if weights is None else xp.sum(weights * densities) / xp.sum(weights)
-    return Expansion(value, slopes, half.mT @ half, average)
+    return Expansion(value, slopes, xp.reshape(whitened, (-1, slopes.shape[0])), average)
 
 
 def _pull(

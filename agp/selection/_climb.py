@@ -53,7 +53,14 @@ FLOOR = 1e-6
 
 def operations(rows: int, columns: int) -> float:
     """Return the number of operations of an evidence with its gradient and information."""
-    return 4.0 * rows**3 + 12.0 * rows**2 * columns + 4.0 * rows * columns**2
+    return 4.0 * rows**3 + 12.0 * rows**2 * columns + 4.0 * rows * columns * min(rows, columns)
+
+
+def affordable_rows(rows: int, columns: int, most: float, *, least: int) -> int:
+    """Return a number of rows, at most `rows` and at least `least`, whose evidence takes at most `most` operations."""
+    while rows > least and operations(rows, columns) > most:
+        rows = max(least, int(0.95 * rows))
+    return rows
 
 
 class StageOver(Exception):  # noqa: N818 - it is not an error

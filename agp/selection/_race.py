@@ -15,6 +15,7 @@ from agp.selection._rows import Data
 from agp.selection._signal import CHANCE
 from agp.selection._trial import Trial, has_few_rows, sort_trials
 from agp.starts import spread_starts
+from agp.training import Evidence, why_not_newton
 
 RACE_ROWS, SAMPLE = 250, 500
 """The numbers of rows for comparing starts, at most half of the sample, and for comparing kernels."""
@@ -22,6 +23,9 @@ SMALL = 100
 """In samples with fewer rows than this, starts are compared on all rows."""
 HEAT_STEPS, RACE_STEPS, STEPS = 3, 8, 10
 """The maximum numbers of evaluations from each start, further ones from the best starts, and those on the sample."""
+LINEAR, EM_STEPS, LEAST_FACTOR, LINEAR_STEPS = "kernel.parts.1.variance", 2, 1e-3, 20
+"""The variances of the linear part of a sum, the number of EM iterations for them, the smallest factor by which one
+iteration changes them, and the maximum number of evaluations after these iterations."""
 FINALISTS = 2
 """The number of starts that are trained further."""
 MARGIN = 0.02
@@ -129,9 +133,10 @@ class Race:
         """Add a linear kernel to the best kernel; return the sum if its gain is not due to chance."""
         kernel = best.model.kernel + Linear.centred(self.sample.repeat_rows()[0])
         model = on_rows(best.model, self.sample, self.plan.parts(kernel, self.sample)["priors"], kernel)
+        model = reestimate(model, LINEAR)
         needed = best.scores.evidence + (self.sample.X.shape[1] + CHANCE) / self.sample.observations
         rival = best._replace(scores=best.scores._replace(evidence=needed, log_density=math.inf))
-        trial = self.climb("search", f"{best.kernel} + linear", model, STEPS, rival=rival)
+        trial = self.climb("search", f"{best.kernel} + linear", model, LINEAR_STEPS, rival=rival)
         return [trial] if trial.scores.evidence > needed else []
 
     def _on_sample(self, model: Any) -> Any:
@@ -141,6 +146,24 @@ class Race:
 def _against(found: list[Trial]) -> dict[str, Any]:
     """Return the arguments of `Climber` that end the training of candidates that seem to be worse than the best."""
     return {"rival": found[0], "margin": MARGIN} if found else {}
+
+
+def reestimate(model: Any, name: str) -> Any:
+    """Return a model in which EM has changed the variances v of the slopes of a linear kernel.
+
+    An EM iteration sets v_d to the expected square of the slope w_d of column d, averaged over the P outputs. This is
+    v_d (1 + (2 / P) dl / dlog v_d), where l is the evidence. It is fast while most columns are irrelevant.
+    """
+    if why_not_newton(model):
+        return model
+    evidence = Evidence(model, model._data, [name])
+    vector = evidence.coordinates.vector_of(model)
+    for _ in range(EM_STEPS):
+        point = evidence(vector)
+        if point is None:
+            break
+        vector = vector + np.log(np.maximum(1.0 + 2.0 / model.outputs * point.slope, LEAST_FACTOR))
+    return evidence.coordinates.model_at(vector)
 
 
 def kernel_at(kernel: Kernel, X: Any, y: Any) -> Kernel:

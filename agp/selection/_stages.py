@@ -13,6 +13,7 @@ from agp.priors import log_prior
 from agp.selection._climb import (
     Climber,
     StageOver,
+    affordable_rows,
     beside,
     exact_gp,
     model_on,
@@ -46,6 +47,8 @@ maximum number of rows of an exact GP."""
 TRAIN_STEPS, SAMPLED_STEPS, REVIVAL_STEPS, WIDE_STEPS, LAST_STEPS, POLISH_STEPS = 8, 12, 6, 1, 3, 20
 """The maximum numbers of evaluations: on up to `LARGER` rows for an exact and for a collapsed posterior, after a
 revival, in float64 after float32, on more than `LARGER` rows, and for the last training on at most `SAMPLE` rows."""
+MANY_COLUMNS = 200
+"""If there are more columns than this, training may use fewer rows."""
 NARROW_ROWS = 1000
 """From this number of rows on, training starts in float32."""
 LAST_TOLERANCE, POLISH_TOLERANCE = 0.5, 1e-3
@@ -181,7 +184,13 @@ class Fit:
         return exact_gp(data, kernel=kernel, **self.plan.parts(kernel, data))
 
     def _train(self, found: list[Trial], rows: int, steps: int) -> Trial:
-        """Train the hyperparameters of each candidate with the exact evidence of more rows; return the best."""
+        """Train the hyperparameters of each candidate with the exact evidence of more rows; return the best.
+
+        If there are more than `MANY_COLUMNS` columns, rows are left out until an evaluation takes no longer than one of
+        `LARGER` or more rows with so many columns.
+        """
+        most = operations(max(rows, LARGER), MANY_COLUMNS)
+        rows = affordable_rows(rows, self.rows.data.X.shape[1], most, least=SAMPLE)
         data, before = self.rows.first(rows), len(self.climb.done)
         with self.watch.stage("train", data.X.shape[0], SHARES["train"]):
             try:
@@ -313,9 +322,8 @@ class Fit:
         rows = self.rows.total
         if self.watch.limit is not None:
             seconds = max(self.watch.left(), OVER * self.watch.limit)
-            columns = self.rows.data.X.shape[1]
-            while rows > SAMPLE and POSTERIOR_SHARE * operations(rows, columns) > seconds * self.climb.speed:
-                rows = max(SAMPLE, int(0.95 * rows))
+            most = seconds * self.climb.speed / POSTERIOR_SHARE
+            rows = affordable_rows(rows, self.rows.data.X.shape[1], most, least=SAMPLE)
         if one.model.X.shape[0] == self.rows.total <= rows and one.score > -np.inf:
             self.best = lambda: self._of_all_rows(one)
         else:

@@ -21,8 +21,7 @@ from agp.constraints import NONNEGATIVE, POSITIVE, REAL
 from agp.models import Model
 from agp.priors import assign_priors
 from agp.speculation import speculate
-
-Vector = npt.NDArray[np.float64]
+from agp.training._information import Information, MeanStep, Vector, damped_step, profile
 
 ROUNDING = 1e3
 """The minimum of a positive parameter, as a multiple of machine precision times its unit."""
@@ -35,16 +34,8 @@ LEAST_RATIO, POOR, GOOD = 1e-3, 0.25, 0.7
 the step. Above `GOOD`, it is doubled."""
 SHRINK = 0.3
 """The radius after a rejected step, as a fraction of the step."""
-COARSE = 1.2
-"""The ratio of two values of the damping that need not be distinguished."""
-DAMPING = 1e-8
-"""The least damping of a step, as a fraction of the largest eigenvalue of the information."""
-INSIDE, WIDE = 0.8, 2.0
+INSIDE, WIDE = 0.8, MOST_RADIUS
 """The trust region limits a step if a change exceeds this fraction of the radius, and the radius is not wide."""
-TINY = 1e-100
-"""The information, in nats, below which a direction has no curvature."""
-MANY = 256
-"""For more parameters than this, steps are computed by Cholesky factors instead of eigenvectors."""
 EDGE = 1e-9
 """Coordinates that are closer to a limit than this are at the limit."""
 STEP_OF_LOGARITHMS = 1e-4
@@ -129,38 +120,10 @@ class Expanded(NamedTuple):
     value: float
     slope: Vector
     """The gradient [m]."""
-    information: Any
-    """The information [m, m], positive semi-definite."""
-    mean: "MeanStep"
+    information: Information
+    mean: MeanStep
     leave_one_out: float
     """The average log density of an observation given the others."""
-
-
-class MeanStep(NamedTuple):
-    """The optimal change of the coefficients of the mean function, ``first - rest @ change``, and its gain in nats.
-
-    `change` is that of the other coordinates. The gain is that for no change.
-    """
-
-    first: Vector
-    rest: Any
-    gain: float
-
-
-def profile(slope: Vector, gram: Any, linear: npt.NDArray[np.bool_]) -> tuple[Vector, Any, MeanStep]:
-    """Return the gradient [m] and the information [m, m] after the mean function is optimised, and its optimum.
-
-    Let A be the block of `Expansion.gram` for the other coordinates, G that of the coefficients of the mean function,
-    and C [c, m] the block for both. The average information is (A - C^T G^-1 C) / 2.
-    """
-    own, mean = np.flatnonzero(~linear), np.flatnonzero(linear)
-    if not len(mean):
-        return slope, 0.5 * gram, MeanStep(slope[:0], gram[:0], 0.0)
-    G, C = gram[mean[:, None], mean], gram[mean[:, None], own]
-    inverse = 1.0 / G if len(mean) == 1 else np.linalg.pinv(G, hermitian=True)
-    first, rest = inverse @ slope[mean], inverse @ C
-    step = MeanStep(first, rest, 0.5 * float(slope[mean] @ first))
-    return slope[own] - C.T @ first, 0.5 * (gram[own[:, None], own] - C.T @ rest), step
 
 
 class Evidence:
@@ -187,15 +150,16 @@ class Evidence:
         with np.errstate(all="ignore"):  # overflow at trial points is detected below
             model = self.coordinates.model_at(vector)
             found = self._expand_at(model, self.coordinates.scales_at(model))
-            value, slope, gram, density = (to_numpy(x).astype(np.float64) for x in found)
+            value, slope, whitened, density = (np.asarray(to_numpy(x), dtype=np.float64) for x in found)
+            curvature = np.zeros_like(slope)
             if self._priors and np.isfinite(value):
-                value, slope, gram = self._with_prior(model, value, slope, gram)
+                value, slope, curvature = self._with_prior(model, value, slope)
         self.seconds += time.perf_counter() - began
         if not np.isfinite(value):
             return self._reject("a factorisation failed" if np.isnan(value) else "the bound was not finite")
-        if not (np.isfinite(slope).all() and np.isfinite(gram).all()):
+        if not (np.isfinite(slope).all() and np.isfinite(whitened).all()):
             return self._reject("the gradient was not finite")
-        slope, information, mean = profile(slope, gram, self.coordinates.linear)
+        slope, information, mean = profile(slope, whitened, curvature, self.coordinates.linear)
         return Expanded(vector, model, float(value), slope, information, mean, float(density))
 
     def _expand_at(self, model: Any, scales: dict[str, Array]) -> Any:
@@ -203,19 +167,18 @@ class Evidence:
             return speculate(lambda: self._expand(model, self._batch, scales), self._reference)[0]
         return self._expand(model, self._batch, scales)
 
-    def _with_prior(self, model: Any, value: Any, slope: Vector, gram: Any) -> tuple[Any, Vector, Any]:
-        """Add the log prior and its gradient, and the positive part of its curvature."""
-        slope, gram = slope.copy(), gram.copy()
-        values, linear = tree.leaves(model), self.coordinates.linear
+    def _with_prior(self, model: Any, value: Any, slope: Vector) -> tuple[Any, Vector, Vector]:
+        """Add the log prior and its gradient; also return the positive part of its curvature [n]."""
+        slope, curvature = slope.copy(), np.zeros_like(slope)
+        values = tree.leaves(model)
         for leaf, prior in self._priors:
             here = leaf._replace(value=values[leaf.name])
             density, first, second = _prior_at(here, prior)
             value = value + density
             if (places := self._places.get(leaf.name)) is not None:
                 slope[places] += first
-                # the information is the gram matrix, or half of it for parameters of the covariance
-                gram[places, places] += np.where(linear[places], 1.0, 2.0) * np.maximum(second, 0.0)
-        return value, slope, gram
+                curvature[places] += np.maximum(second, 0.0)
+        return value, slope, curvature
 
     def _reject(self, reason: str) -> None:
         self.rejections[reason] += 1
@@ -239,48 +202,6 @@ def _prior_at(leaf: tree.Leaf, prior: Any) -> tuple[float, Vector, Vector]:
     return float(density), first, (at(-h)[1] - at(h)[1]) / (2.0 * h)
 
 
-# -- steps ------------------------------------------------------------------------------------------------------------
-
-
-def _damped_step(g: Vector, H: Any, radius: float) -> Vector:
-    """Return (H + lambda I)^-1 g, with the smallest lambda for which no entry exceeds the radius."""
-    size, at = _by_eigenvectors(g, H) if len(g) <= MANY else _by_cholesky(g, H)
-    least = DAMPING * max(size, TINY)
-    step = at(least)
-    if np.max(np.abs(step)) <= radius:
-        return step
-    low, high = least, max(float(np.linalg.norm(g)) / radius, 2.0 * least)
-    step = at(high)
-    while high > COARSE * low:
-        middle = math.sqrt(low * high)
-        found = at(middle)
-        if np.max(np.abs(found)) > radius:
-            low = middle
-        else:
-            high, step = middle, found
-    return step
-
-
-def _by_eigenvectors(g: Vector, H: Any) -> tuple[float, Callable[[float], Vector]]:
-    """Return the largest eigenvalue of H, and the function lambda -> (H + lambda I)^-1 g."""
-    values, vectors = np.linalg.eigh(H)
-    values, g = np.maximum(values, 0.0), vectors.T @ g
-    return float(values[-1]), lambda damping: vectors @ (g / (values + damping))
-
-
-def _by_cholesky(g: Vector, H: Any) -> tuple[float, Callable[[float], Vector]]:
-    """Return a bound on the eigenvalues of H, and the function of `_by_eigenvectors`; faster for many parameters."""
-    from scipy.linalg import cho_factor, cho_solve
-
-    size = float(np.max(np.sum(np.abs(H), axis=0)))
-    identity = np.eye(len(g))
-
-    def at(damping: float) -> Vector:
-        return cho_solve(cho_factor(H + max(damping, ROUNDING * np.finfo(np.float64).eps * size) * identity), g)
-
-    return size, at
-
-
 class Ascent:
     """A search from a point: `advance` takes a step until the predicted gain is below a tolerance."""
 
@@ -294,13 +215,13 @@ class Ascent:
 
     def _plan(self) -> None:
         """Compute the next step and the gain that it promises; coordinates that would leave the box stay."""
-        at, g, H = self.point.vector[self.own], self.point.slope, self.point.information
+        at, g, A = self.point.vector[self.own], self.point.slope, self.point.information
         held = ((at <= self.low + EDGE) & (g < 0.0)) | ((at >= self.high - EDGE) & (g > 0.0))
         free = np.flatnonzero(~held)
         self.change = np.zeros_like(g)
         if len(free):
-            self.change[free] = _damped_step(g[free], H[free[:, None], free], self.radius)
-        self.predicted = self.point.mean.gain + float(g @ self.change - 0.5 * self.change @ H @ self.change)
+            self.change[free] = damped_step(g[free], A.at(free), self.radius)
+        self.predicted = self.point.mean.gain + float((g - 0.5 * A.times(self.change)) @ self.change)
 
     def advance(self) -> bool:
         """Try a step; return whether the point has changed."""

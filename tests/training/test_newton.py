@@ -6,24 +6,21 @@ import numpy as np
 import pytest
 from helpers import assert_close, named, toy_data
 
-from agp import GPR, RBF, SGPR, ConstantMean, Gaussian, tree
+from agp import GPR, RBF, SGPR, ConstantMean, Gaussian, fit_newton, tree
 from agp.batch import Batch
 from agp.kernels import Linear
 from agp.means import LinearMean
+from agp.training._information import MANY, Information, MeanStep, damped_step, profile
 from agp.training._newton import (
     LARGEST,
     LEAST_RADIUS,
-    MANY,
     MOST_RADIUS,
     Ascent,
     Coordinates,
     Evidence,
     Expanded,
-    MeanStep,
-    _damped_step,
     ascend,
     newton_names,
-    profile,
     why_not_newton,
 )
 
@@ -32,6 +29,12 @@ def positive(n, seed=0, least=0.0):
     """A symmetric positive matrix [n, n]."""
     root = np.random.default_rng(seed).normal(size=(n, n))
     return root @ root.T + least * np.eye(n)
+
+
+def information_of(H):
+    """A positive semi-definite matrix as an `Information`."""
+    values, vectors = np.linalg.eigh(H)
+    return Information(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T, np.zeros(len(H)))
 
 
 # -- coordinates ------------------------------------------------------------------------------------------------------
@@ -104,14 +107,14 @@ def test_zeros_do_not_move():
 @pytest.mark.parametrize("n", [1, 2, 6, MANY + 20])
 def test_a_short_step_is_newtons(n):
     H, g = positive(n, least=1.0), np.random.default_rng(1).normal(size=n)
-    np.testing.assert_allclose(_damped_step(g, H, 1e3), np.linalg.solve(H, g), rtol=1e-6, atol=1e-4)
+    np.testing.assert_allclose(damped_step(g, information_of(H), 1e3), np.linalg.solve(H, g), rtol=1e-6, atol=1e-4)
 
 
 @pytest.mark.parametrize("radius", [1e-3, 0.1, 1.0])
 @pytest.mark.parametrize("n", [1, 2, 6, MANY + 20])
 def test_a_long_step_ends_near_the_edge(n, radius):
     H, g = positive(n, least=0.1), 100.0 * np.random.default_rng(1).normal(size=n)
-    step = _damped_step(g, H, radius)
+    step = damped_step(g, information_of(H), radius)
     assert 0.7 * radius <= np.max(np.abs(step)) <= radius
     # it is (H + lambda I)^-1 g for some lambda
     damping = (g - H @ step) @ step / (step @ step)
@@ -123,7 +126,7 @@ def test_a_long_step_ends_near_the_edge(n, radius):
 @pytest.mark.parametrize("sizes", [0.0, 1e-300, [1.0, 0.0, 0.0], [1.0, 0.0, -1e-16]])
 def test_a_flat_direction_is_limited(sizes, n):
     g = np.resize([0.1, 30.0, -0.3], n)
-    step = _damped_step(g, np.diag(np.resize(sizes, n)), 0.5)
+    step = damped_step(g, Information(np.zeros((1, n)), np.resize(sizes, n)), 0.5)
     assert np.isfinite(step).all()
     assert np.max(np.abs(step)) <= 0.5
     assert step @ g > 0.0
@@ -132,36 +135,67 @@ def test_a_flat_direction_is_limited(sizes, n):
 @pytest.mark.parametrize("n", [20, MANY + 20])
 def test_information_of_few_rows_has_flat_directions(n):
     root, g = np.random.default_rng(0).normal(size=(n, 5)), np.ones(n)
-    step = _damped_step(g, root @ root.T, 1.0)
+    step = damped_step(g, Information(root.T, np.zeros(n)), 1.0)
     assert 0.5 < np.max(np.abs(step)) <= 1.0
     assert step @ g > 0.0
+
+
+@pytest.mark.parametrize("rows", [5, MANY + 19, MANY + 40])
+@pytest.mark.parametrize("radius", [0.02, 1.0, 1e6])
+def test_all_solvers_agree(rows, radius):
+    # few rows are solved in the space of the rows, many by the matrix of all parameters
+    n = MANY + 20
+    rng = np.random.default_rng(3)
+    A, g = Information(rng.normal(size=(rows, n)), rng.uniform(0.5, 2.0, size=n)), rng.normal(size=n)
+    step = damped_step(g, A, radius)
+    assert np.max(np.abs(step)) <= radius
+    damping = max(0.0, (g - A.times(step)) @ step / (step @ step))
+    np.testing.assert_allclose(step, np.linalg.solve(A.dense() + damping * np.eye(n), g), rtol=1e-5, atol=1e-7)
+
+
+def test_thousands_of_parameters_take_no_matrix_of_them(monkeypatch):
+    monkeypatch.setattr(Information, "dense", None)
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(20, 5000))
+    model = GPR.from_data(X, X[:, 0])
+    found = fit_newton(model, X, X[:, 0], max_iterations=3)
+    assert found.bounds[-1] > float(model.bound(X, X[:, 0])[0]) + 1.0
 
 
 def test_no_slope_no_step():
     for n in (3, MANY + 20):
         for H in (positive(n, least=0.1), np.zeros((n, n))):
-            np.testing.assert_array_equal(_damped_step(np.zeros(n), H, 1.0), np.zeros(n))
+            np.testing.assert_array_equal(damped_step(np.zeros(n), information_of(H), 1.0), np.zeros(n))
 
 
 # -- the mean function ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("priors", [False, True])
+@pytest.mark.parametrize("rows", [3, 12])
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_the_profile_is_the_maximum_over_the_mean(count):
+def test_the_profile_is_the_maximum_over_the_mean(count, rows, priors):
     # the model l + s d - d B d / 2, with half of the gram matrix for the others and all of it for the mean
     n = 4 + count
-    gram, slope = positive(n, least=1.0), np.random.default_rng(2).normal(size=n)
+    rng = np.random.default_rng(2)
+    whitened, slope, curvature = rng.normal(size=(rows, n)), rng.normal(size=n), priors * rng.uniform(size=n)
+    curvature[-1] = 0.0  # a prior on some coefficients
     linear = np.arange(n) % 2 == 1 if count == 3 else np.arange(n) >= 4
     own, mean = np.flatnonzero(~linear), np.flatnonzero(linear)
-    found, information, step = profile(slope, gram, linear)
+    found, information, step = profile(slope, whitened, curvature, linear)
+    gram = whitened.T @ whitened + np.diag(np.where(linear, 1.0, 2.0) * curvature)
     G, C = gram[np.ix_(mean, mean)], gram[np.ix_(mean, own)]
     inverse = np.linalg.inv(G)
-    np.testing.assert_allclose(found, slope[own] - C.T @ inverse @ slope[mean], atol=1e-12)
-    np.testing.assert_allclose(information, 0.5 * (gram[np.ix_(own, own)] - C.T @ inverse @ C), atol=1e-12)
-    assert np.linalg.eigvalsh(information).min() > -1e-12
-    np.testing.assert_allclose(step.first, inverse @ slope[mean], atol=1e-12)
-    np.testing.assert_allclose(step.rest, inverse @ C, atol=1e-12)
+    np.testing.assert_allclose(found, slope[own] - C.T @ inverse @ slope[mean], atol=1e-11)
+    dense = 0.5 * (gram[np.ix_(own, own)] - C.T @ inverse @ C)
+    np.testing.assert_allclose(information.dense(), dense, atol=1e-11)
+    assert np.linalg.eigvalsh(information.dense()).min() > -1e-12
+    np.testing.assert_allclose(step.first, inverse @ slope[mean], atol=1e-11)
+    np.testing.assert_allclose(step.rest, inverse @ C, atol=1e-11)
     assert step.gain == pytest.approx(0.5 * slope[mean] @ inverse @ slope[mean])
+    x, places = rng.normal(size=len(own)), np.array([3, 0])
+    np.testing.assert_allclose(information.times(x), dense @ x, atol=1e-11)
+    np.testing.assert_allclose(information.at(places).dense(), dense[np.ix_(places, places)], atol=1e-11)
 
 
 def test_columns_that_explain_the_same_are_shared():
@@ -232,7 +266,7 @@ class Bowl:
         gap = self.best - x
         nothing = MeanStep(np.zeros(0), np.zeros((0, len(x))), 0.0)
         value = -1.0 if self.flat else -0.5 * gap @ self.H @ gap
-        return Expanded(x, None, value, self.H @ gap, self.factor * self.H, nothing, 0.0)
+        return Expanded(x, None, value, self.H @ gap, information_of(self.factor * self.H), nothing, 0.0)
 
 
 FREE = (np.full(3, -np.inf), np.full(3, np.inf))

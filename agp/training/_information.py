@@ -1,0 +1,136 @@
+"""The average information as a matrix of low rank, and damped steps with it."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
+
+COARSE = 1.2
+"""The ratio of two values of the damping that need not be distinguished."""
+DAMPING = 1e-8
+"""The least damping of a step, as a fraction of the largest eigenvalue of the information."""
+TINY = 1e-100
+"""The information, in nats, below which a direction has no curvature."""
+MANY = 256
+"""For more parameters than this, steps are computed by Cholesky factors instead of eigenvectors."""
+DEPENDENT = 1e-8
+"""Singular values of the mean function below this fraction of the largest are zero."""
+
+
+class Information(NamedTuple):
+    """A positive semi-definite matrix W^T W + diag(d) [m, m]."""
+
+    vectors: Any
+    """W [R, m]."""
+    diagonal: Vector
+    """d [m], not negative."""
+
+    def at(self, places: npt.NDArray[np.intp]) -> "Information":
+        """Return the rows and columns at these places."""
+        return Information(self.vectors[:, places], self.diagonal[places])
+
+    def times(self, x: Vector) -> Vector:
+        """Return the product with a vector [m]."""
+        return self.vectors.T @ (self.vectors @ x) + self.diagonal * x
+
+    def dense(self) -> Any:
+        """Return the matrix [m, m]."""
+        return self.vectors.T @ self.vectors + np.diag(self.diagonal)
+
+
+class MeanStep(NamedTuple):
+    """The optimal change of the coefficients of the mean function, ``first - rest @ change``, and its gain in nats.
+
+    `change` is that of the other coordinates. The gain is that for no change.
+    """
+
+    first: Vector
+    rest: Any
+    gain: float
+
+
+def profile(
+    slope: Vector, whitened: Any, curvature: Vector, linear: npt.NDArray[np.bool_]
+) -> tuple[Vector, Information, MeanStep]:
+    """Return the gradient [m] and the information [m, m] after the mean function is optimised, and its optimum.
+
+    Let B [R, m] be the columns of `Expansion.whitened` for the other coordinates, and H [R, c] those for the
+    coefficients of the mean function, with a further row for each coefficient that has a prior. With the projection
+    Q = I - H (H^T H)^-1 H^T, the average information is B^T Q B / 2, to which the `curvature` [n] of the log prior is
+    added. It is not negative.
+    """
+    own, mean = np.flatnonzero(~linear), np.flatnonzero(linear)
+    B, half = whitened[:, own], math.sqrt(0.5)
+    if not len(mean):
+        return slope, Information(half * B, curvature), MeanStep(slope[:0], B[:0, :], 0.0)
+    priors = np.diag(np.sqrt(curvature[mean]))[curvature[mean] > 0.0]
+    H = np.concatenate([whitened[:, mean], priors])
+    B = np.concatenate([B, np.zeros((len(priors), len(own)))])
+    inverse = np.linalg.pinv(H, rcond=DEPENDENT)
+    first, rest = inverse @ (slope[mean] @ inverse), inverse @ B
+    step = MeanStep(first, rest, 0.5 * float(slope[mean] @ first))
+    return slope[own] - B.T @ (H @ first), Information(half * (B - H @ rest), curvature[own]), step
+
+
+def damped_step(g: Vector, A: Information, radius: float) -> Vector:
+    """Return (A + lambda I)^-1 g with the smallest lambda for which no entry exceeds the radius."""
+    size, at = _solver(g, A)
+    least = DAMPING * max(size, TINY)
+    step = at(least)
+    if np.max(np.abs(step)) <= radius:
+        return step
+    low, high = least, max(float(np.linalg.norm(g)) / radius, 2.0 * least)
+    step = at(high)
+    while high > COARSE * low:
+        middle = math.sqrt(low * high)
+        found = at(middle)
+        if np.max(np.abs(found)) > radius:
+            low = middle
+        else:
+            high, step = middle, found
+    return step
+
+
+Solver = tuple[float, Callable[[float], Vector]]
+"""An upper bound on the eigenvalues of A, and the function lambda -> (A + lambda I)^-1 g."""
+
+
+def _solver(g: Vector, A: Information) -> Solver:
+    if len(g) <= MANY:
+        return _by_eigenvectors(g, A)
+    return _by_vectors(g, A) if A.vectors.shape[0] < len(g) else _by_cholesky(g, A)
+
+
+def _by_eigenvectors(g: Vector, A: Information) -> Solver:
+    values, vectors = np.linalg.eigh(A.dense())
+    values, g = np.maximum(values, 0.0), vectors.T @ g
+    return float(values[-1]), lambda damping: vectors @ (g / (values + damping))
+
+
+def _by_cholesky(g: Vector, A: Information) -> Solver:
+    from scipy.linalg import cho_factor, cho_solve
+
+    dense, identity = A.dense(), np.eye(len(g))
+    size = float(np.max(np.sum(np.abs(dense), axis=0)))
+    return size, lambda damping: cho_solve(cho_factor(dense + damping * identity), g)
+
+
+def _by_vectors(g: Vector, A: Information) -> Solver:
+    # with E = diag(d) + lambda I and V = W E^-1/2,
+    # (W^T W + E)^-1 = E^-1/2 (I - V^T (I + V V^T)^-1 V) E^-1/2
+    from scipy.linalg import cho_factor, cho_solve
+
+    W, d = A
+    identity, absolute = np.eye(W.shape[0]), np.abs(W)
+    size = float(np.max(np.sum(absolute, axis=1) @ absolute + d))
+
+    def at(damping: float) -> Vector:
+        root = np.sqrt(d + damping)
+        V, u = W / root, g / root
+        return (u - cho_solve(cho_factor(identity + V @ V.T), V @ u) @ V) / root
+
+    return size, at

@@ -1,0 +1,88 @@
+"""Tables with many columns: the linear part of the search, the rows of training, and the time of a fit."""
+
+import numpy as np
+import pytest
+
+from agp import GPR, RBF, Gaussian, tree
+from agp.kernels import Linear
+from agp.selection import _stages, fit_regression
+from agp.selection._climb import affordable_rows, operations
+from agp.selection._race import LINEAR, reestimate
+from agp.training._information import Information
+
+
+@pytest.fixture
+def slopes():
+    """Rows of which the targets are linear in two of twelve columns."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 12))
+    return X, X[:, :2] @ [1.0, -2.0] + 0.1 * rng.normal(size=40)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_em_sets_variances_to_the_expected_squares_of_the_slopes(slopes, outputs, monkeypatch):
+    X, y = slopes
+    Y = y[:, None] * np.arange(1.0, outputs + 1.0)
+    model = GPR.from_data(X, Y, kernel=RBF() + Linear.centred(X), likelihood=Gaussian(0.1))
+    monkeypatch.setattr("agp.selection._race.EM_STEPS", 1)
+    found = tree.leaves(reestimate(model, LINEAR))[LINEAR]
+    v, centred = tree.leaves(model)[LINEAR], X - X.mean(0)
+    K = model.kernel(X)[0] + 0.1 * np.eye(40)
+    mean = v[:, None] * (centred.T @ np.linalg.solve(K, Y - model.mean_function(X)[0]))
+    variance = v - v * v * np.sum(centred * np.linalg.solve(K, centred), axis=0)
+    np.testing.assert_allclose(found, np.mean(mean * mean, axis=1) + variance, rtol=1e-8)
+
+
+def test_em_improves_the_evidence_and_moves_nothing_else(slopes):
+    X, y = slopes
+    model = GPR.from_data(X, y, kernel=RBF() + Linear.centred(X))
+    found = reestimate(model, LINEAR)
+    assert float(found.bound(X, y)[0]) > float(model.bound(X, y)[0]) + 1.0
+    before, after = tree.leaves(model), tree.leaves(found)
+    assert [name for name, x in after.items() if np.any(x != before[name])] == [LINEAR]
+
+
+def test_em_leaves_what_it_cannot_factorise(slopes):
+    X, y = slopes
+    kernel = RBF() + Linear.centred(X)
+    model = GPR.from_data(np.repeat(X, 2, axis=0), np.repeat(y, 2), kernel=kernel, likelihood=Gaussian(1e-300))
+    np.testing.assert_allclose(tree.leaves(reestimate(model, LINEAR))[LINEAR], tree.leaves(model)[LINEAR], rtol=1e-14)
+
+
+def test_a_linear_function_of_few_of_many_columns(full_size):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 90))
+    y = X[:, :5].sum(axis=1) + 0.1 * rng.normal(size=500)
+    found = fit_regression(X[:300], y[:300])
+    mean, variance = found.model.predict(X[300:])
+    assert found.kernel.endswith("linear")
+    assert np.sqrt(np.mean((np.ravel(mean) - y[300:]) ** 2)) < 0.13
+    assert np.sqrt(np.mean(variance)) < 0.13
+
+
+@pytest.mark.parametrize(("columns", "least", "most"), [(3, 2000, 2000), (200, 2000, 2000), (2000, 900, 1200)])
+def test_an_evaluation_on_many_columns_takes_no_longer(columns, least, most):
+    budget = operations(2000, _stages.MANY_COLUMNS)
+    rows = affordable_rows(2000, columns, budget, least=500)
+    assert least <= rows <= most
+    assert operations(rows, columns) <= budget
+    assert affordable_rows(2000, 10**6, budget, least=500) == 500
+
+
+def test_fewer_rows_train_where_columns_are_many(monkeypatch):
+    monkeypatch.setattr(_stages, "MANY_COLUMNS", 4)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 60))
+    found = fit_regression(X, X[:, 0] + 0.1 * rng.normal(size=40))
+    rows = {stage.rows for stage in found.stages if stage.name == "train"}
+    assert max(rows) < 40
+    assert found.model.X.shape[0] == 40
+
+
+def test_a_thousand_columns_take_no_matrix_of_them(full_size, monkeypatch):
+    monkeypatch.setattr(Information, "dense", None)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 1000))
+    with pytest.warns(UserWarning, match="do not predict"):
+        found = fit_regression(X, X[:, 0] + 0.1 * rng.normal(size=40))
+    assert not found.learned
