@@ -3,6 +3,7 @@
 import math
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -100,6 +101,7 @@ class Climber:
         rival: Trial | None = None,
         margin: float = 0.0,
         narrowly: bool = False,
+        until: Callable[[Any], bool] | None = None,
     ) -> Trial:
         """Train an exact GP on the rows that it holds, with at most so many evaluations of its evidence.
 
@@ -123,6 +125,8 @@ class Climber:
         narrowly
             Train in float32, and also compute the scores in float32. Data or parts for which float32 does not suffice
             are trained in float64.
+        until
+            A function of the model. Training ends when it returns True.
 
         Raises
         ------
@@ -143,6 +147,7 @@ class Climber:
         if narrowly and train == self._by_newton and self.plan.is_plain and is_wide(model.X):
             train = self._narrowly
         self._hopeless = partial(is_hopeless, rival, margin, observations(model))
+        self._until = until or (lambda _: False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RepairWarning)  # of trial points and candidates; the result is checked
             trained, evidence, density = train(model, most, least, radius)
@@ -177,7 +182,7 @@ class Climber:
     def _watch(self, point: Expanded, predicted: float) -> bool:
         bound = np.asarray(point.value)
         stopped = self.watch(Progress(0, point.model, {"bound": bound}, 0.0))  # type: ignore[dict-item]
-        return stopped or self._hopeless(point, predicted)
+        return stopped or self._hopeless(point, predicted) or self._until(point.model)
 
     def _by_lbfgs(self, model: Any, most: int, least: float, _: float) -> tuple[Any, float, float]:
         iterations = 0 if most == 1 else ITERATIONS * most

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -106,8 +107,7 @@ class Race:
         for one in distinct(kept):
             model = self._on_sample(one.model)
             found = sort_trials([*found, self.climb("search", name, model, STEPS, **_against(found))])
-        revived = self.climb("revive", name, revive(found[0].model), STEPS, radius=RADIUS, **_against(found))
-        return sort_trials([*found, revived])
+        return sort_trials([*found, *revived(self.climb, found[0], STEPS, margin=MARGIN)])
 
     def _again(self, name: str, kernel: Kernel, best: Trial) -> Trial:
         """Train another kernel from the hyperparameters of the best candidate."""
@@ -126,8 +126,8 @@ class Race:
             starts.append(tree.with_leaves(one, {NOISE: QUIET * noise}))
         begun = sort_trials(self.climb("heat", name, one, FEW_ROWS_HEAT) for one in starts)
         found = sort_trials(self.climb("race", name, one.model, FEW_ROWS_STEPS) for one in begun[: FINALISTS + 1])
-        revived = self.climb("revive", name, revive(found[0].model), FEW_ROWS_STEPS, radius=RADIUS)
-        return sort_trials([*found, revived])
+        again = self.climb("revive", name, revive(found[0].model), FEW_ROWS_STEPS, radius=RADIUS)
+        return sort_trials([*found, again])
 
     def _with_linear(self, best: Trial) -> list[Trial]:
         """Add a linear kernel to the best kernel; return the sum if its gain is not due to chance."""
@@ -185,8 +185,18 @@ def distinct(found: list[Trial]) -> list[Trial]:
 
 
 def _differ(one: Trial, other: Trial) -> bool:
-    a, b = (np.clip(_logarithms(x.model), -CLIP, CLIP) for x in (one, other))
-    return bool(np.max(np.abs(a - b)) > DISTINCT) and abs(one.scores.evidence - other.scores.evidence) > SAME
+    a, b = (np.maximum(_logarithms(x.model), -CLIP) for x in (one, other))
+    return _distance(a, b) > DISTINCT and abs(one.scores.evidence - other.scores.evidence) > SAME
+
+
+def is_near(one: Any, other: Any) -> bool:
+    """Whether the hyperparameters of two models belong to the same optimum."""
+    return _distance(_logarithms(one), _logarithms(other)) <= DISTINCT
+
+
+def _distance(a: Any, b: Any) -> float:
+    """Return the largest difference of logarithms; columns with long lengthscales are alike."""
+    return float(np.max(np.abs(np.minimum(a, CLIP) - np.minimum(b, CLIP))))
 
 
 def _logarithms(model: Any) -> Any:
@@ -197,6 +207,13 @@ def _logarithms(model: Any) -> Any:
             value = to_numpy(leaf.value if leaf.unit is None else leaf.value / leaf.unit)
             found.append(np.log(np.maximum(value, 1e-300)).reshape(-1))
     return np.concatenate(found)
+
+
+def revived(climb: Climber, best: Trial, most: int, **settings: Any) -> list[Trial]:
+    """Train the best candidate with revived columns; return the result unless it is the same optimum."""
+    until = partial(is_near, best.model)
+    found = climb("revive", best.kernel, revive(best.model), most, radius=RADIUS, rival=best, until=until, **settings)
+    return [] if until(found.model) else [found]
 
 
 def revive(model: Any) -> Any:

@@ -25,7 +25,7 @@ from agp.selection._climb import (
 )
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._plan import Plan
-from agp.selection._race import RADIUS, SAMPLE, STEPS, Race, revive
+from agp.selection._race import SAMPLE, STEPS, Race, revived
 from agp.selection._result import Candidate, RegressionResult
 from agp.selection._rows import Data, Rows, finite_average
 from agp.selection._signal import baseline_of, constant_model, exceeds_chance, predicts
@@ -211,9 +211,7 @@ class Fit:
             more.append(self.climb("train", one.kernel, model, steps, **settings, **last))
         first, best = more[0], sort_trials(more)[0]
         if not narrowly:
-            settings = {"narrowly": True, "rival": best, "radius": RADIUS}
-            revived = self.climb("revive", best.kernel, revive(best.model), REVIVAL_STEPS, **settings)
-            best = sort_trials([best, revived])[0]
+            best = sort_trials([best, *revived(self.climb, best, REVIVAL_STEPS, narrowly=True)])[0]
         wide = self.climb.exact and needs_wide(best.model)
         if (narrowly or best is not first) and (wide or count == self.rows.total):
             best = self.climb("last", best.kernel, best.model, STEPS if wide else WIDE_STEPS, **last)

@@ -70,7 +70,7 @@ def profile(
     priors = np.diag(np.sqrt(curvature[mean]))[curvature[mean] > 0.0]
     H = np.concatenate([whitened[:, mean], priors])
     B = np.concatenate([B, np.zeros((len(priors), len(own)))])
-    inverse = np.linalg.pinv(H, rcond=DEPENDENT)
+    inverse = H.T / np.vdot(H, H) if len(mean) == 1 and H.any() else np.linalg.pinv(H, rcond=DEPENDENT)  # pinv is slow
     first, rest = inverse @ (slope[mean] @ inverse), inverse @ B
     step = MeanStep(first, rest, 0.5 * float(slope[mean] @ first))
     return slope[own] - B.T @ (H @ first), Information(half * (B - H @ rest), curvature[own]), step

@@ -211,6 +211,16 @@ def test_training_ends_where_a_rival_is_out_of_reach():
     assert same.scores == free.scores
 
 
+def test_training_ends_near_a_known_optimum():
+    X, y = table(60)
+    begun = exact_gp(Data(X, y[:, None]), kernel=agp.RBF(1.0, 0.05))
+    free = climber()("test", "rbf", begun, 30)
+    again = climber()("test", "rbf", begun, 30, until=lambda model: _race.is_near(model, free.model))
+    assert again.scores.evidence < free.scores.evidence
+    assert _race.is_near(again.model, free.model)
+    assert not _race.is_near(begun, free.model)
+
+
 @pytest.mark.parametrize("shift", [0.0, 1e7])
 def test_float32_trains_to_the_optimum_of_float64(shift):
     X, y = table(60)
