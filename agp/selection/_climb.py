@@ -101,7 +101,8 @@ class Climber:
         rival: Trial | None = None,
         margin: float = 0.0,
         narrowly: bool = False,
-        until: Callable[[Any], bool] | None = None,
+        begin: Callable[[Any], Any] = lambda model: model,
+        until: Callable[[Any], bool] = lambda _: False,
     ) -> Trial:
         """Train an exact GP on the rows that it holds, with at most so many evaluations of its evidence.
 
@@ -125,6 +126,8 @@ class Climber:
         narrowly
             Train in float32, and also compute the scores in float32. Data or parts for which float32 does not suffice
             are trained in float64.
+        begin
+            A function that changes the model before training.
         until
             A function of the model. Training ends when it returns True.
 
@@ -147,10 +150,10 @@ class Climber:
         if narrowly and train == self._by_newton and self.plan.is_plain and is_wide(model.X):
             train = self._narrowly
         self._hopeless = partial(is_hopeless, rival, margin, observations(model))
-        self._until = until or (lambda _: False)
+        self._until = until
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RepairWarning)  # of trial points and candidates; the result is checked
-            trained, evidence, density = train(model, most, least, radius)
+            trained, evidence, density = train(begin(model), most, least, radius)
         scores = Candidate(
             kernel, model.X.shape[0], *(x if math.isfinite(x) else -math.inf for x in (evidence, density))
         )

@@ -9,7 +9,9 @@ import numpy as np
 
 from agp import tree
 from agp.backend import backend_of, to_numpy
+from agp.constraints import REAL
 from agp.kernels import Kernel, Linear
+from agp.priors import assign_priors
 from agp.selection._climb import NOISE, Climber, beside, exact_gp, on_rows
 from agp.selection._plan import Plan
 from agp.selection._rows import Data
@@ -39,9 +41,10 @@ RACER, FEW_ROWS_RACER = "matern52", "rbf"
 """The kernels with which starts are compared, the second one if lengthscales have priors."""
 KEPT = 2
 """The number of different optima that are trained on more rows."""
-DISTINCT, SAME, CLIP = 0.3, 1e-3, 2.0
+DISTINCT, SAME, CLIP, NEGLIGIBLE, TINY = 0.3, 1e-3, 2.0, 6.0, 1e-300
 """Two optima are different if their evidence differs by more than `SAME` nats per row, and a logarithm of their
-hyperparameters, clipped at `CLIP`, by more than `DISTINCT`."""
+hyperparameters, clipped at `CLIP`, by more than `DISTINCT`. Kernel parameters below exp(-`NEGLIGIBLE`) are alike. A
+noise variance of zero counts as `TINY`."""
 CAP, DROP = 1.5, 2.0
 """The maximum logarithm of revived lengthscales, in spreads of their columns, and the fall of the noise variance's."""
 USUAL_COLUMNS = 8
@@ -107,7 +110,7 @@ class Race:
         for one in distinct(kept):
             model = self._on_sample(one.model)
             found = sort_trials([*found, self.climb("search", name, model, STEPS, **_against(found))])
-        return sort_trials([*found, *revived(self.climb, found[0], STEPS, margin=MARGIN)])
+        return sort_trials([*found, *train_revived(self.climb, found[0], STEPS, margin=MARGIN)])
 
     def _again(self, name: str, kernel: Kernel, best: Trial) -> Trial:
         """Train another kernel from the hyperparameters of the best candidate."""
@@ -133,10 +136,10 @@ class Race:
         """Add a linear kernel to the best kernel; return the sum if its gain is not due to chance."""
         kernel = best.model.kernel + Linear.centred(self.sample.repeat_rows()[0])
         model = on_rows(best.model, self.sample, self.plan.parts(kernel, self.sample)["priors"], kernel)
-        model = reestimate(model, LINEAR)
         needed = best.scores.evidence + (self.sample.X.shape[1] + CHANCE) / self.sample.observations
         rival = best._replace(scores=best.scores._replace(evidence=needed, log_density=math.inf))
-        trial = self.climb("search", f"{best.kernel} + linear", model, LINEAR_STEPS, rival=rival)
+        name = f"{best.kernel} + linear"
+        trial = self.climb("search", name, model, LINEAR_STEPS, rival=rival, begin=reestimate_slopes)
         return [trial] if trial.scores.evidence > needed else []
 
     def _on_sample(self, model: Any) -> Any:
@@ -148,15 +151,15 @@ def _against(found: list[Trial]) -> dict[str, Any]:
     return {"rival": found[0], "margin": MARGIN} if found else {}
 
 
-def reestimate(model: Any, name: str) -> Any:
-    """Return a model in which EM has changed the variances v of the slopes of a linear kernel.
+def reestimate_slopes(model: Any) -> Any:
+    """Return a model in which EM has changed the variances v of the slopes of the linear part, if they have no priors.
 
     An EM iteration sets v_d to the expected square of the slope w_d of column d, averaged over the P outputs. This is
     v_d (1 + (2 / P) dl / dlog v_d), where l is the evidence. It is fast while most columns are irrelevant.
     """
-    if why_not_newton(model):
+    if why_not_newton(model) or any(leaf.name == LINEAR for leaf, _ in assign_priors(model)):
         return model
-    evidence = Evidence(model, model._data, [name])
+    evidence = Evidence(model, model._data, [LINEAR])
     vector = evidence.coordinates.vector_of(model)
     for _ in range(EM_STEPS):
         point = evidence(vector)
@@ -200,20 +203,24 @@ def _distance(a: Any, b: Any) -> float:
 
 
 def _logarithms(model: Any) -> Any:
-    """Return the logarithms of the kernel's parameters and of the noise variance, in their units."""
+    """Return the logarithms of the kernel's parameters, if they are not negligible, and of the noise variance.
+
+    They are in their units. Parameters that may be negative are returned as they are.
+    """
     found = []
     for leaf in tree.describe(model):
         if leaf.role == "parameter" and not leaf.name.startswith("mean_function."):
             value = to_numpy(leaf.value if leaf.unit is None else leaf.value / leaf.unit)
-            found.append(np.log(np.maximum(value, 1e-300)).reshape(-1))
+            least = TINY if leaf.name == NOISE else math.exp(-NEGLIGIBLE)
+            found.append((value if leaf.constraint is REAL else np.log(np.maximum(value, least))).reshape(-1))
     return np.concatenate(found)
 
 
-def revived(climb: Climber, best: Trial, most: int, **settings: Any) -> list[Trial]:
-    """Train the best candidate with revived columns; return the result unless it is the same optimum."""
+def train_revived(climb: Climber, best: Trial, most: int, **settings: Any) -> list[Trial]:
+    """Train the best candidate with revived columns; return the result unless it is the same optimum, and no better."""
     until = partial(is_near, best.model)
     found = climb("revive", best.kernel, revive(best.model), most, radius=RADIUS, rival=best, until=until, **settings)
-    return [] if until(found.model) else [found]
+    return [found] if found.scores.evidence > best.scores.evidence or not until(found.model) else []
 
 
 def revive(model: Any) -> Any:

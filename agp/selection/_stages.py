@@ -25,7 +25,7 @@ from agp.selection._climb import (
 )
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._plan import Plan
-from agp.selection._race import SAMPLE, STEPS, Race, revived
+from agp.selection._race import SAMPLE, STEPS, Race, train_revived
 from agp.selection._result import Candidate, RegressionResult
 from agp.selection._rows import Data, Rows, finite_average
 from agp.selection._signal import baseline_of, constant_model, exceeds_chance, predicts
@@ -149,10 +149,19 @@ class Fit:
 
     def _in_time(self, rows: int) -> bool:
         """Whether enough time is left to compute the evidence of `rows` rows and its gradient a few times."""
-        cost = SOME * operations(rows, self.rows.data.X.shape[1])
+        cost = SOME * operations(self._trained_rows(rows), self.rows.data.X.shape[1])
         if not self.watch.is_done and cost > self.watch.left() * self.climb.speed:
             self.watch.late = True
         return not self.watch.is_done
+
+    def _trained_rows(self, rows: int) -> int:
+        """Return the number of rows for training: fewer than `rows` if there are many columns.
+
+        With more than `MANY_COLUMNS` columns, an evaluation of the evidence takes the time of `LARGER` rows (or `rows`,
+        if they are more) with `MANY_COLUMNS` columns, or that of `SAMPLE` rows if this is longer.
+        """
+        most = operations(max(rows, LARGER), MANY_COLUMNS)
+        return affordable_rows(rows, self.rows.data.X.shape[1], most, least=SAMPLE)
 
     # -- hyperparameters --------------------------------------------------------------------------------------------
 
@@ -184,14 +193,8 @@ class Fit:
         return exact_gp(data, kernel=kernel, **self.plan.parts(kernel, data))
 
     def _train(self, found: list[Trial], rows: int, steps: int) -> Trial:
-        """Train the hyperparameters of each candidate with the exact evidence of more rows; return the best.
-
-        If there are more than `MANY_COLUMNS` columns, rows are left out until an evaluation takes no longer than one of
-        `LARGER` or more rows with so many columns.
-        """
-        most = operations(max(rows, LARGER), MANY_COLUMNS)
-        rows = affordable_rows(rows, self.rows.data.X.shape[1], most, least=SAMPLE)
-        data, before = self.rows.first(rows), len(self.climb.done)
+        """Train the hyperparameters of each candidate with the exact evidence of more rows; return the best."""
+        data, before = self.rows.first(self._trained_rows(rows)), len(self.climb.done)
         with self.watch.stage("train", data.X.shape[0], SHARES["train"]):
             try:
                 best = self._train_on(data, found, steps)
@@ -211,7 +214,7 @@ class Fit:
             more.append(self.climb("train", one.kernel, model, steps, **settings, **last))
         first, best = more[0], sort_trials(more)[0]
         if not narrowly:
-            best = sort_trials([best, *revived(self.climb, best, REVIVAL_STEPS, narrowly=True)])[0]
+            best = sort_trials([best, *train_revived(self.climb, best, REVIVAL_STEPS, narrowly=True)])[0]
         wide = self.climb.exact and needs_wide(best.model)
         if (narrowly or best is not first) and (wide or count == self.rows.total):
             best = self.climb("last", best.kernel, best.model, STEPS if wide else WIDE_STEPS, **last)

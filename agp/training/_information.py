@@ -18,7 +18,7 @@ TINY = 1e-100
 MANY = 256
 """For more parameters than this, steps are computed by Cholesky factors instead of eigenvectors."""
 DEPENDENT = 1e-8
-"""Singular values of the mean function below this fraction of the largest are zero."""
+"""Singular values of the mean function below this fraction of the largest are zero, or more if rounding is coarse."""
 
 
 class Information(NamedTuple):
@@ -43,37 +43,50 @@ class Information(NamedTuple):
 
 
 class MeanStep(NamedTuple):
-    """The optimal change of the coefficients of the mean function, ``first - rest @ change``, and its gain in nats.
-
-    `change` is that of the other coordinates. The gain is that for no change.
-    """
+    """The optimal change of the c coefficients of the mean function, for a change of the m other coordinates."""
 
     first: Vector
-    rest: Any
+    """The optimal change [c] if the others do not change."""
+    V: Any
+    """A matrix [c, k] of rank k."""
+    projected: Any
+    """A matrix [k, m]."""
     gain: float
+    """The gain in nats if the others do not change."""
+
+    def after(self, change: Vector) -> Vector:
+        """Return the optimal change [c] for a change [m] of the other coordinates."""
+        return self.first - self.V @ (self.projected @ change)
 
 
 def profile(
-    slope: Vector, whitened: Any, curvature: Vector, linear: npt.NDArray[np.bool_]
+    slope: Vector, whitened: Any, curvature: Vector, linear: npt.NDArray[np.bool_], roundoff: float
 ) -> tuple[Vector, Information, MeanStep]:
     """Return the gradient [m] and the information [m, m] after the mean function is optimised, and its optimum.
 
     Let B [R, m] be the columns of `Expansion.whitened` for the other coordinates, and H [R, c] those for the
-    coefficients of the mean function, with a further row for each coefficient that has a prior. With the projection
-    Q = I - H (H^T H)^-1 H^T, the average information is B^T Q B / 2, to which the `curvature` [n] of the log prior is
-    added. It is not negative.
+    coefficients of the mean function, with a further row for each coefficient that has a prior. Let U be an orthonormal
+    basis of the columns of H. The average information is B^T (I - U U^T) B / 2, to which the `curvature` [n] of the log
+    prior is added. The curvature is not negative. `roundoff` is the relative precision of `whitened`.
     """
     own, mean = np.flatnonzero(~linear), np.flatnonzero(linear)
-    B, half = whitened[:, own], math.sqrt(0.5)
-    if not len(mean):
-        return slope, Information(half * B, curvature), MeanStep(slope[:0], B[:0, :], 0.0)
-    priors = np.diag(np.sqrt(curvature[mean]))[curvature[mean] > 0.0]
-    H = np.concatenate([whitened[:, mean], priors])
-    B = np.concatenate([B, np.zeros((len(priors), len(own)))])
-    inverse = H.T / np.vdot(H, H) if len(mean) == 1 and H.any() else np.linalg.pinv(H, rcond=DEPENDENT)  # pinv is slow
-    first, rest = inverse @ (slope[mean] @ inverse), inverse @ B
-    step = MeanStep(first, rest, 0.5 * float(slope[mean] @ first))
-    return slope[own] - B.T @ (H @ first), Information(half * (B - H @ rest), curvature[own]), step
+    places = np.flatnonzero(curvature[mean])
+    priors = np.zeros((len(places), len(mean)))
+    priors[np.arange(len(places)), places] = np.sqrt(curvature[mean[places]])
+    B = np.concatenate([whitened[:, own], np.zeros((len(places), len(own)))])
+    U, V = _pseudoinverse(np.concatenate([whitened[:, mean], priors]), roundoff)
+    projected, optimum = U.T @ B, slope[mean] @ V
+    step = MeanStep(V @ optimum, V, projected, 0.5 * float(optimum @ optimum))
+    information = Information(math.sqrt(0.5) * (B - U @ projected), curvature[own])
+    return slope[own] - projected.T @ optimum, information, step
+
+
+def _pseudoinverse(H: Any, roundoff: float) -> tuple[Any, Any]:
+    """Return an orthonormal basis U [R, k] of the columns of H [R, c], and V [c, k] with H^+ = V U^T."""
+    Q, T = np.linalg.qr(H)
+    u, sizes, v = np.linalg.svd(T, full_matrices=False)
+    kept = sizes > max(DEPENDENT, len(H) * roundoff) * np.max(sizes, initial=0.0)
+    return Q @ u[:, kept], v[kept].T / sizes[kept]
 
 
 def damped_step(g: Vector, A: Information, radius: float) -> Vector:

@@ -141,25 +141,30 @@ class Evidence:
         self._places = {leaf.name: np.arange(stop - size, stop) for leaf, size, stop in starts}
         self._priors = assign_priors(model) if model.priors else []
         self._reference = self.coordinates.leaves[0].value
+        self._roundoff = float(backend_of(batch.X).xp.finfo(batch.X.dtype).eps)
         self._waits = backend_of(self._reference).reading_waits(self._reference)
         self._expand = _compile_expand(backend_of(batch.X))
 
     def __call__(self, vector: Vector) -> Expanded | None:
         began = time.perf_counter()
-        self.evaluations += 1
         with np.errstate(all="ignore"):  # overflow at trial points is detected below
             model = self.coordinates.model_at(vector)
             found = self._expand_at(model, self.coordinates.scales_at(model))
-            value, slope, whitened, density = (np.asarray(to_numpy(x), dtype=np.float64) for x in found)
-            curvature = np.zeros_like(slope)
-            if self._priors and np.isfinite(value):
-                value, slope, curvature = self._with_prior(model, value, slope)
+            expanded = self._profile(vector, model, *(np.asarray(to_numpy(x), dtype=np.float64) for x in found))
+        self.evaluations += 1
         self.seconds += time.perf_counter() - began
+        return expanded
+
+    def _profile(self, vector: Vector, model: Any, value: Any, slope: Vector, whitened: Any, density: Any) -> Any:
+        """Add the priors, and maximise over the mean function."""
+        curvature = np.zeros_like(slope)
+        if self._priors and np.isfinite(value):
+            value, slope, curvature = self._with_prior(model, value, slope)
         if not np.isfinite(value):
             return self._reject("a factorisation failed" if np.isnan(value) else "the bound was not finite")
         if not (np.isfinite(slope).all() and np.isfinite(whitened).all()):
             return self._reject("the gradient was not finite")
-        slope, information, mean = profile(slope, whitened, curvature, self.coordinates.linear)
+        slope, information, mean = profile(slope, whitened, curvature, self.coordinates.linear, self._roundoff)
         return Expanded(vector, model, float(value), slope, information, mean, float(density))
 
     def _expand_at(self, model: Any, scales: dict[str, Array]) -> Any:
@@ -228,7 +233,7 @@ class Ascent:
         own, mean = self.own, self.point.mean
         new = self.point.vector.copy()
         new[own] = np.clip(new[own] + self.change, self.low, self.high)
-        new[self.mean] += mean.first - mean.rest @ (new[own] - self.point.vector[own])
+        new[self.mean] += mean.after(new[own] - self.point.vector[own])
         length = float(np.max(np.abs(self.change), initial=0.0))
         found = self.objective(new)
         ratio = -1.0 if found is None else (found.value - self.point.value) / max(self.predicted, 1e-300)

@@ -5,9 +5,11 @@ import pytest
 
 from agp import GPR, RBF, Gaussian, tree
 from agp.kernels import Linear
-from agp.selection import _stages, fit_regression
+from agp.priors import LogNormal
+from agp.selection import Candidate, _stages, fit_regression
 from agp.selection._climb import affordable_rows, operations
-from agp.selection._race import LINEAR, reestimate
+from agp.selection._race import LINEAR, is_near, reestimate_slopes, train_revived
+from agp.selection._trial import Trial
 from agp.training._information import Information
 
 
@@ -25,7 +27,7 @@ def test_em_sets_variances_to_the_expected_squares_of_the_slopes(slopes, outputs
     Y = y[:, None] * np.arange(1.0, outputs + 1.0)
     model = GPR.from_data(X, Y, kernel=RBF() + Linear.centred(X), likelihood=Gaussian(0.1))
     monkeypatch.setattr("agp.selection._race.EM_STEPS", 1)
-    found = tree.leaves(reestimate(model, LINEAR))[LINEAR]
+    found = tree.leaves(reestimate_slopes(model))[LINEAR]
     v, centred = tree.leaves(model)[LINEAR], X - X.mean(0)
     K = model.kernel(X)[0] + 0.1 * np.eye(40)
     mean = v[:, None] * (centred.T @ np.linalg.solve(K, Y - model.mean_function(X)[0]))
@@ -36,17 +38,24 @@ def test_em_sets_variances_to_the_expected_squares_of_the_slopes(slopes, outputs
 def test_em_improves_the_evidence_and_moves_nothing_else(slopes):
     X, y = slopes
     model = GPR.from_data(X, y, kernel=RBF() + Linear.centred(X))
-    found = reestimate(model, LINEAR)
+    found = reestimate_slopes(model)
     assert float(found.bound(X, y)[0]) > float(model.bound(X, y)[0]) + 1.0
     before, after = tree.leaves(model), tree.leaves(found)
     assert [name for name, x in after.items() if np.any(x != before[name])] == [LINEAR]
+
+
+def test_em_leaves_variances_with_priors(slopes):
+    X, y = slopes
+    priors = {"kernel.*variance": LogNormal(1.0, 0.1)}
+    model = GPR.from_data(X, y, kernel=RBF() + Linear.centred(X), priors=priors)
+    assert reestimate_slopes(model) is model
 
 
 def test_em_leaves_what_it_cannot_factorise(slopes):
     X, y = slopes
     kernel = RBF() + Linear.centred(X)
     model = GPR.from_data(np.repeat(X, 2, axis=0), np.repeat(y, 2), kernel=kernel, likelihood=Gaussian(1e-300))
-    np.testing.assert_allclose(tree.leaves(reestimate(model, LINEAR))[LINEAR], tree.leaves(model)[LINEAR], rtol=1e-14)
+    np.testing.assert_allclose(tree.leaves(reestimate_slopes(model))[LINEAR], tree.leaves(model)[LINEAR], rtol=1e-14)
 
 
 def test_a_linear_function_of_few_of_many_columns(full_size):
@@ -86,3 +95,22 @@ def test_a_thousand_columns_take_no_matrix_of_them(full_size, monkeypatch):
     with pytest.warns(UserWarning, match="do not predict"):
         found = fit_regression(X, X[:, 0] + 0.1 * rng.normal(size=40))
     assert not found.learned
+
+
+def test_revived_columns_that_lead_back_are_left_out_unless_they_are_better(slopes):
+    X, y = slopes
+    model = GPR.from_data(X, y)
+    best = Trial(model, Candidate("rbf", 40, -1.0, -1.0))
+    far = tree.with_leaves(model, {"likelihood.noise_variance": 3.0 * model.likelihood.noise_variance})
+    for there, evidence, kept in [(model, -1.1, False), (model, -0.9, True), (far, -1.1, True)]:
+        trial = Trial(there, Candidate("rbf", 40, evidence, -1.0))
+        assert train_revived(lambda *_, trial=trial, **__: trial, best, 5) == [trial] * kept
+
+
+def test_columns_without_an_effect_do_not_make_another_optimum(slopes):
+    X, y = slopes
+    model = GPR.from_data(X, y, kernel=RBF() + Linear.centred(X))
+    unit = model.kernel.parts[1].variance_unit
+    one, other = (tree.with_leaves(model, {LINEAR: factor * unit}) for factor in (1e-5, 1e-4))
+    assert is_near(one, other)
+    assert not is_near(one, model)
