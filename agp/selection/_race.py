@@ -133,13 +133,17 @@ class Race:
         return sort_trials([*found, again])
 
     def _with_linear(self, best: Trial) -> list[Trial]:
-        """Add a linear kernel to the best kernel; return the sum if its gain is not due to chance."""
+        """Add a linear kernel to the best kernel; return the sum if its gain is not due to chance.
+
+        With few rows, training is shorter: the optimum of many variances without priors is too certain.
+        """
         kernel = best.model.kernel + Linear.centred(self.sample.repeat_rows()[0])
         model = on_rows(best.model, self.sample, self.plan.parts(kernel, self.sample)["priors"], kernel)
         needed = best.scores.evidence + (self.sample.X.shape[1] + CHANCE) / self.sample.observations
         rival = best._replace(scores=best.scores._replace(evidence=needed, log_density=math.inf))
         name = f"{best.kernel} + linear"
-        trial = self.climb("search", name, model, LINEAR_STEPS, rival=rival, begin=reestimate_slopes)
+        settings: Any = {} if self.few else {"begin": reestimate_slopes}
+        trial = self.climb("search", name, model, STEPS if self.few else LINEAR_STEPS, rival=rival, **settings)
         return [trial] if trial.scores.evidence > needed else []
 
     def _on_sample(self, model: Any) -> Any:
