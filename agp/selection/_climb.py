@@ -45,7 +45,7 @@ matrices with less noise cannot be factorised."""
 SHORT, LONG, FAR = -5.0, 8.0, 14.0
 """The limits of the logarithms of lengthscales, as multiples of the spreads of their columns, and of others."""
 CAUTION = 3.0
-"""The gain that is still possible, as a multiple of the predicted gain of a step."""
+"""The gain that is usually still possible, as a multiple of the predicted gain of a step."""
 SPEED, LEAST_SECONDS = 2e10, 0.1
 """The assumed number of operations per second, and the time for measuring it."""
 FLOOR = 1e-6
@@ -100,6 +100,7 @@ class Climber:
         tolerance: float | None = None,
         rival: Trial | None = None,
         margin: float = 0.0,
+        caution: float = CAUTION,
         narrowly: bool = False,
         begin: Callable[[Any], Any] = lambda model: model,
         until: Callable[[Any], bool] = lambda _: False,
@@ -120,9 +121,10 @@ class Climber:
             The first radius of the trust region.
         tolerance
             The predicted gain in nats at which training ends.
-        rival, margin
+        rival, margin, caution
             A candidate for the same rows. Training ends when it seems that the evidence and the log density will remain
-            below those of the rival, by `margin` nats per observation.
+            below those of the rival, by `margin` nats per observation. The gain that is still possible is taken to be
+            `caution` times the predicted gain of a step.
         narrowly
             Train in float32, and also compute the scores in float32. Data or parts for which float32 does not suffice
             are trained in float64.
@@ -149,7 +151,7 @@ class Climber:
         train = self._by_lbfgs if why_not_newton(model) else self._by_newton
         if narrowly and train == self._by_newton and self.plan.is_plain and is_wide(model.X):
             train = self._narrowly
-        self._hopeless = partial(is_hopeless, rival, margin, observations(model))
+        self._hopeless = partial(is_hopeless, rival, margin, caution, observations(model))
         self._until = until
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RepairWarning)  # of trial points and candidates; the result is checked
@@ -197,11 +199,13 @@ class Climber:
         return found.model, found.bounds[0] / observations(model), log_density_of(found.model)
 
 
-def is_hopeless(rival: Trial | None, margin: float, count: float, point: Expanded, predicted: float) -> bool:
+def is_hopeless(
+    rival: Trial | None, margin: float, caution: float, count: float, point: Expanded, predicted: float
+) -> bool:
     """Whether the next step would leave a candidate behind a rival, in evidence and in log density."""
     if rival is None:
         return False
-    reached = (point.value + CAUTION * predicted) / count
+    reached = (point.value + caution * predicted) / count
     return reached < rival.scores.evidence - margin and point.leave_one_out < rival.scores.log_density - margin
 
 

@@ -26,9 +26,12 @@ SMALL = 100
 """In samples with fewer rows than this, starts are compared on all rows."""
 HEAT_STEPS, RACE_STEPS, STEPS = 3, 8, 10
 """The maximum numbers of evaluations from each start, further ones from the best starts, and those on the sample."""
-LINEAR, EM_STEPS, LEAST_FACTOR, LINEAR_STEPS = "kernel.parts.1.variance", 2, 1e-3, 20
-"""The variances of the linear part of a sum, the number of EM iterations for them, the smallest factor by which one
-iteration changes them, and the maximum number of evaluations after these iterations."""
+LINEAR, EM_STEPS, LEAST_FACTOR = "kernel.parts.1.variance", 2, 1e-3
+"""The variances of the linear part of a sum, the number of EM iterations for them, and the smallest factor by which one
+iteration changes them."""
+LINEAR_STEPS, LINEAR_CAUTION = 20, 10.0
+"""The maximum number of evaluations for a linear part, and a multiple of the predicted gain, because its variances move
+far."""
 FINALISTS = 2
 """The number of starts that are trained further."""
 MARGIN = 0.02
@@ -142,7 +145,7 @@ class Race:
         needed = best.scores.evidence + (self.sample.X.shape[1] + CHANCE) / self.sample.observations
         rival = best._replace(scores=best.scores._replace(evidence=needed, log_density=math.inf))
         name = f"{best.kernel} + linear"
-        settings: Any = {} if self.few else {"begin": reestimate_slopes}
+        settings: Any = {} if self.few else {"begin": reestimate_slopes, "caution": LINEAR_CAUTION}
         trial = self.climb("search", name, model, STEPS if self.few else LINEAR_STEPS, rival=rival, **settings)
         return [trial] if trial.scores.evidence > needed else []
 

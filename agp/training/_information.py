@@ -31,6 +31,8 @@ class Information(NamedTuple):
 
     def at(self, places: npt.NDArray[np.intp]) -> "Information":
         """Return the rows and columns at these places."""
+        if len(places) == len(self.diagonal):
+            return self
         return Information(self.vectors[:, places], self.diagonal[places])
 
     def times(self, x: Vector) -> Vector:
@@ -39,7 +41,9 @@ class Information(NamedTuple):
 
     def dense(self) -> Any:
         """Return the matrix [m, m]."""
-        return self.vectors.T @ self.vectors + np.diag(self.diagonal)
+        matrix = self.vectors.T @ self.vectors
+        matrix.reshape(-1)[:: len(matrix) + 1] += self.diagonal
+        return matrix
 
 
 class MeanStep(NamedTuple):
@@ -70,11 +74,12 @@ def profile(
     prior is added. The curvature is not negative. `roundoff` is the relative precision of `whitened`.
     """
     own, mean = np.flatnonzero(~linear), np.flatnonzero(linear)
-    places = np.flatnonzero(curvature[mean])
-    priors = np.zeros((len(places), len(mean)))
-    priors[np.arange(len(places)), places] = np.sqrt(curvature[mean[places]])
-    B = np.concatenate([whitened[:, own], np.zeros((len(places), len(own)))])
-    U, V = _pseudoinverse(np.concatenate([whitened[:, mean], priors]), roundoff)
+    B, H, places = whitened[:, own], whitened[:, mean], np.flatnonzero(curvature[mean])
+    if len(places):
+        priors = np.zeros((len(places), len(mean)))
+        priors[np.arange(len(places)), places] = np.sqrt(curvature[mean[places]])
+        B, H = np.concatenate([B, np.zeros((len(places), len(own)))]), np.concatenate([H, priors])
+    U, V = _pseudoinverse(H, roundoff)
     projected, optimum = U.T @ B, slope[mean] @ V
     step = MeanStep(V @ optimum, V, projected, 0.5 * float(optimum @ optimum))
     information = Information(math.sqrt(0.5) * (B - U @ projected), curvature[own])
@@ -83,6 +88,8 @@ def profile(
 
 def _pseudoinverse(H: Any, roundoff: float) -> tuple[Any, Any]:
     """Return an orthonormal basis U [R, k] of the columns of H [R, c], and V [c, k] with H^+ = V U^T."""
+    if H.shape[1] == 1 and (size := float(np.linalg.norm(H))) > 0.0:  # the usual case, a constant mean
+        return H / size, np.full((1, 1), 1.0 / size)
     Q, T = np.linalg.qr(H)
     u, sizes, v = np.linalg.svd(T, full_matrices=False)
     kept = sizes > max(DEPENDENT, len(H) * roundoff) * np.max(sizes, initial=0.0)

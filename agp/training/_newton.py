@@ -34,7 +34,7 @@ LEAST_RATIO, POOR, GOOD = 1e-3, 0.25, 0.7
 the step. Above `GOOD`, it is doubled."""
 SHRINK = 0.3
 """The radius after a rejected step, as a fraction of the step."""
-INSIDE, WIDE = 0.8, MOST_RADIUS
+INSIDE, WIDE = 0.8, 2.0
 """The trust region limits a step if a change exceeds this fraction of the radius, and the radius is not wide."""
 EDGE = 1e-9
 """Coordinates that are closer to a limit than this are at the limit."""

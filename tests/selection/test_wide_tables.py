@@ -58,15 +58,13 @@ def test_em_leaves_what_it_cannot_factorise(slopes):
     np.testing.assert_allclose(tree.leaves(reestimate_slopes(model))[LINEAR], tree.leaves(model)[LINEAR], rtol=1e-14)
 
 
-def test_a_linear_function_of_few_of_many_columns(full_size):
+@pytest.mark.parametrize("iterations", [0, 2])
+def test_em_finds_a_linear_function_of_few_columns(full_size, iterations, monkeypatch):
+    monkeypatch.setattr("agp.selection._race.EM_STEPS", iterations)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 90))
-    y = X[:, :5].sum(axis=1) + 0.1 * rng.normal(size=500)
-    found = fit_regression(X[:300], y[:300])
-    mean, variance = found.model.predict(X[300:])
-    assert found.kernel.endswith("linear")
-    assert np.sqrt(np.mean((np.ravel(mean) - y[300:]) ** 2)) < 0.13
-    assert np.sqrt(np.mean(variance)) < 0.13
+    X = rng.normal(size=(300, 20))
+    found = fit_regression(X, X[:, :5].sum(axis=1) + 0.1 * rng.normal(size=300))
+    assert found.kernel.endswith("linear") == (iterations > 0)
 
 
 @pytest.mark.parametrize(("columns", "least", "most"), [(3, 2000, 2000), (200, 2000, 2000), (2000, 900, 1200)])
