@@ -26,6 +26,13 @@ class Prediction(NamedTuple):
     variance: Array
 
 
+def shared_precision(trace: Array, square: Array, /) -> Array:
+    """Return the precisions tr(W_n^2) / tr(W_n) [N, 1], or 0 for W_n = 0, from tr(W_n) and tr(W_n^2) [N]."""
+    xp = backend_of(trace).xp
+    some = trace > 0.0
+    return xp.where(some, square / xp.where(some, trace, xp.ones_like(trace)), xp.zeros_like(trace))[:, None]
+
+
 class Likelihood(ABC):
     """Base class for likelihoods p(y | f), in which rows are independent given the P latent functions f.
 
@@ -141,6 +148,19 @@ class Likelihood(ABC):
             )
             raise TypeError(msg)
         return alpha, -2.0 * var_bar
+
+    def shared_site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
+        """Return alpha [N, P], and one precision beta [N, 1] for all latent functions of a row.
+
+        Let W_n [P, P] be the expectation of minus the second derivatives of log p(y_n | f). The precision is the
+        average eigenvalue of W_n, weighted by the eigenvalues themselves, tr(W_n^2) / tr(W_n). Directions in which the
+        density is flat therefore do not count. For one latent function, this is `site_gradients`. The arguments are
+        those of `expected_log_density`.
+        """
+        alpha, beta = self.site_gradients(mu, var, y, draws)
+        xp = backend_of(beta).xp
+        beta = xp.maximum(beta, xp.zeros_like(beta))
+        return alpha, shared_precision(xp.sum(beta, axis=1), xp.sum(beta * beta, axis=1))
 
     takes_noise: ClassVar[bool] = False
     """Whether rows may have known noise variances; see `with_noise`."""

@@ -34,12 +34,16 @@ def expected_row_density(
 
 
 def row_site_gradients(
-    likelihood: Any, mu: Array, var: Array, batch: Batch, draws: Any = None, /
+    likelihood: Any, mu: Array, var: Array, batch: Batch, draws: Any = None, /, *, shared: bool = False
 ) -> tuple[Array, Array]:
-    """Compute alpha and beta [N, P] of `Likelihood.site_gradients` for the rows of a batch."""
+    """Compute alpha and beta [N, P] of `Likelihood.site_gradients` for the rows of a batch.
+
+    If `shared` is true, beta [N, 1] is that of `Likelihood.shared_site_gradients`.
+    """
     weights, offset, noise = batch.known
     mu = mu if offset is None else mu + offset
-    alpha, beta = with_row_noise(likelihood, noise).site_gradients(mu, var, batch.y, draws)
+    at_rows = with_row_noise(likelihood, noise)
+    alpha, beta = (at_rows.shared_site_gradients if shared else at_rows.site_gradients)(mu, var, batch.y, draws)
     return (alpha, beta) if weights is None else (weights[:, None] * alpha, weights[:, None] * beta)
 
 

@@ -7,11 +7,14 @@ from typing import Any, ClassVar
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.checks import check_whole
-from agp.likelihoods._base import Drawn, Prediction
+from agp.likelihoods._base import Drawn, Prediction, shared_precision
 from agp.likelihoods._categories import MultiClass
 from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
 from agp.likelihoods._range import positive_variance
 from agp.random import generator
+
+LEAST_PRECISION = 1e-6
+"""The smallest precision that the latent functions of a row share."""
 
 
 @tree.model
@@ -81,6 +84,24 @@ class Softmax(MultiClass):
         p = xp.exp(self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu, draws)))
         label = xp.astype(self.is_label(y), mu.dtype)
         return label - xp.mean(p, axis=0), xp.mean(p * (1.0 - p), axis=0)
+
+    def shared_site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
+        """Return alpha = 1[y = c] - E[p_c] [N, C], and beta = tr(W^2) / tr(W) [N, 1] with W = E[diag(p) - p p^T].
+
+        The precision is at least `LEAST_PRECISION`, since rows whose label is certain have W = 0.
+        """
+        xp = backend_of(mu).xp
+        p = xp.exp(self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu, draws)))
+        mean, square = xp.mean(p, axis=0), xp.mean(p * p, axis=0)
+        rows = xp.permute_dims(p, (1, 0, 2))  # [N, S, C]
+        # |E[p p^T]|^2, from the smaller one of the two Gram matrices
+        gram = rows @ rows.mT if p.shape[0] < self.classes else rows.mT @ rows
+        outer = xp.sum(gram * gram, axis=(1, 2)) / p.shape[0] ** 2
+        beta = shared_precision(
+            xp.sum(mean - square, axis=1), xp.sum(mean * mean - 2.0 * mean * square, axis=1) + outer
+        )
+        label = xp.astype(self.is_label(y), mu.dtype)
+        return label - mean, xp.maximum(beta, xp.full_like(beta, LEAST_PRECISION))
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         """Return the class probabilities p [N, C] as means, and p (1 - p) [N, C] as variances."""

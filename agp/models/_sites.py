@@ -8,6 +8,7 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.batch import Batch
 from agp.checks import check_inputs, check_like
+from agp.chunking import row_ranges, tile_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, row_site_gradients
 from agp.means import Mean
@@ -19,7 +20,8 @@ from agp.random import draws_with_prefix
 class SiteModel(Model, SiteHolder):
     """Base class of models with a site exp(lam1 (f - h) - lam2 (f - h)^2 / 2) for each row and output.
 
-    The leaves are `X` (the inputs [N, D]), `site_shift` (lam1 [N, P]) and `site_precision` (lam2 [N, P]).
+    The leaves are `X` (the inputs [N, D]), `site_shift` (lam1 [N, P]) and `site_precision` (lam2 [N, P], or [N, 1] if
+    the outputs share the precision of each row).
     """
 
     kernel: Kernel
@@ -34,6 +36,11 @@ class SiteModel(Model, SiteHolder):
     @property
     def outputs(self) -> int:
         return self.site_shift.shape[1]
+
+    @property
+    def _shares_precision(self) -> bool:
+        """Whether several outputs share the precision of each site."""
+        return self.site_precision.shape[1] < self.outputs
 
     def _check_same_data(self, batch: Batch, /) -> None:
         if not backend_of(batch.X).same_rows(batch.X, self.X):
@@ -68,12 +75,25 @@ class SiteModel(Model, SiteHolder):
         mu, var, allowed = self._site_moments(batch, memory)
         h = self.mean_function(batch.X)[0]
         draws = draws_with_prefix("likelihood", batch.draws).by_row or None
-        alpha, beta = self._gradients_of_sites(mu + h, var, batch, draws)
+        alpha, beta = self._gradients_of_sites(mu + h, var, batch, draws, memory)
         return {"": SiteGradients(allowed, (alpha, beta, mu))}
 
-    def _gradients_of_sites(self, f: Array, var: Array, batch: Batch, draws: Any) -> tuple[Array, Array]:
-        """Return alpha and beta [B, P] at the marginals of q(f)."""
-        return row_site_gradients(self.likelihood, f, var, batch, draws)
+    def _gradients_of_sites(
+        self, f: Array, var: Array, batch: Batch, draws: Any, memory: float | None
+    ) -> tuple[Array, Array]:
+        """Return alpha [B, P] and beta [B, P], or [B, 1] if outputs share it, at the marginals of q(f)."""
+        if not self._shares_precision:
+            return row_site_gradients(self.likelihood, f, var, batch, draws)
+        xp = backend_of(f).xp
+        rows = tile_rows(memory, self.likelihood.floats_per_row * self.outputs, f)
+        parts = []
+        for start, stop in row_ranges(f.shape[0], rows):
+            some = batch.take(lambda x: x[start:stop, ...])  # noqa: B023 - called at once
+            own = None if draws is None else {name: x[:, start:stop, ...] for name, x in draws.items()}
+            at = f[start:stop, :], var[start:stop, :]
+            parts.append(row_site_gradients(self.likelihood, *at, some, own, shared=True))
+        alpha, beta = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
+        return alpha, beta
 
     def _site_step(
         self,
@@ -101,6 +121,10 @@ class SiteModel(Model, SiteHolder):
         old = Sums(self.site_shift, self.site_precision)
         if rows is not None:
             old = Sums(*(xp.take(x, rows, axis=0) for x in old))
+        if self._shares_precision:  # never negative
+            target = Sums(alpha + beta * mu, beta)
+            moved = Sums(*(backend_of(beta).lerp(x, y, rate) for x, y in zip(old, target, strict=True)))
+            return self._with_sites(*moved, rows), {name: xp.sum(0.0 * beta) for name in ("halvings", "clipped")}
         clipped = xp.maximum(beta, xp.zeros_like(beta))
         negative = xp.sum(xp.astype(beta < 0.0, beta.dtype), axis=0)
         target = GuardedSums(Sums(alpha + beta * mu, beta), Sums(alpha + clipped * mu, clipped), negative)
@@ -114,8 +138,12 @@ class SiteModel(Model, SiteHolder):
 
         Raises ValueError unless there is one site for each row.
         """
-        wanted = (self.X.shape[0] if rows is None else rows.shape[0], self.outputs)
-        for name, x in (("shift", shift), ("precision", precision)):
+        count = self.X.shape[0] if rows is None else rows.shape[0]
+        for name, x, columns in (
+            ("shift", shift, self.outputs),
+            ("precision", precision, 1 if self._shares_precision else self.outputs),
+        ):
+            wanted = (count, columns)
             check_like(f"the sites' {name}", x, "X", self.X)
             if tuple(x.shape) != wanted:
                 msg = (
@@ -155,13 +183,17 @@ class SiteModel(Model, SiteHolder):
         batch = self._batch(self.X, y, weights=weights, offset=offset, noise=noise)
         none = backend_of(y).xp.zeros_like(batch.y)
         # at mean h and variance 0, alpha is (y - h) / sigma^2
-        return self._with_sites(*row_site_gradients(self.likelihood, self.mean_function(self.X)[0] + none, none, batch))
+        f = self.mean_function(self.X)[0] + none
+        return self._with_sites(*row_site_gradients(self.likelihood, f, none, batch, shared=self._shares_precision))
 
 
-def zero_sites(X: Array, outputs: int) -> dict[str, Array]:
-    """Return the sites [N, P] of a model before training, which are zero, for inputs X [N, D]."""
-    xp = backend_of(X).xp
-    return {name: xp.zeros((X.shape[0], outputs), **like(X)) for name in ("site_shift", "site_precision")}
+def zero_sites(X: Array, outputs: int, *, shared_precision: bool = False) -> dict[str, Array]:
+    """Return the sites [N, P] of a model before training, which are zero, for inputs X [N, D].
+
+    If `shared_precision` is true, there is one precision for each row.
+    """
+    columns = {"site_shift": outputs, "site_precision": 1 if shared_precision else outputs}
+    return {name: backend_of(X).xp.zeros((X.shape[0], count), **like(X)) for name, count in columns.items()}
 
 
 def scatter_rows(old: tuple[Array, ...], rows: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:

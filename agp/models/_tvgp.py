@@ -3,6 +3,7 @@
 from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.inducing import Points
@@ -18,6 +19,9 @@ from agp.priors import Priors
 from agp.processes import Process, Sparse
 from agp.random import draws_with_prefix
 
+LEAST_LEFT = 1e-3
+"""The smallest 1 - v lam2 of a marginal from which a site is removed."""
+
 
 @tree.model
 class TVGP(SiteModel):
@@ -27,6 +31,10 @@ class TVGP(SiteModel):
     computes the moments of q(f). For Gaussian noise, after one `agp.updates.SiteStep` with rate 1, the bound equals the
     log evidence for every kernel.
 
+    If the P outputs share the precision of each row, one matrix is factorised for all of them, in O(N^3) time. Site
+    steps then use `Likelihood.shared_site_gradients`. The bound is a bound for any sites, but for several outputs,
+    these steps lead to a fixed point that does not maximise it.
+
     Parameters
     ----------
     kernel, likelihood
@@ -34,7 +42,8 @@ class TVGP(SiteModel):
     X
         The training inputs [N, D], which are also used for prediction.
     site_shift, site_precision
-        The auxiliary arrays lam1 and lam2 [N, P]. A site with both entries 0 has no effect.
+        The auxiliary arrays lam1 [N, P] and lam2 [N, P], or lam2 [N, 1] for shared precisions. A site with both entries
+        0 has no effect.
     mean_function
         The prior mean h of f. Sites and q(f) refer to f - h.
     priors
@@ -55,11 +64,18 @@ class TVGP(SiteModel):
     stochastic: ClassVar[bool] = False
 
     @classmethod
-    def from_data(cls, X: Array, y: Array, /, **parts: Unpack[ExactParts]) -> Self:
-        """Build a model that is ready for training, with all sites 0."""
+    def from_data(cls, X: Array, y: Array, /, *, shared_precision: bool = False, **parts: Unpack[ExactParts]) -> Self:
+        """Build a model that is ready for training, with all sites 0.
+
+        Parameters
+        ----------
+        shared_precision
+            Whether the outputs share the precision of each row. For many classes, training is then much faster.
+        """
         data = prepare_data(X, y, parts)
         X = held_in_memory(cls, X, y, data)["X"]
-        return initialise_model(cls(**exact_parts(data), X=X, **zero_sites(X, data.outputs)))
+        sites = zero_sites(X, data.outputs, shared_precision=shared_precision)
+        return initialise_model(cls(**exact_parts(data), X=X, **sites))
 
     # -- bound ------------------------------------------------------------------------------------------------------
 
@@ -86,9 +102,41 @@ class TVGP(SiteModel):
         (mu, var, _), _ = moments_of_sites(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
         return mu, var, None
 
-    def _gradients_of_sites(self, f: Array, var: Array, batch: Batch, draws: Any) -> tuple[Array, Array]:
-        # the sites determine the whole variance
-        return limit_sites(self.likelihood, *super()._gradients_of_sites(f, var, batch, draws), var)
+    def _gradients_of_sites(
+        self, f: Array, var: Array, batch: Batch, draws: Any, memory: float | None
+    ) -> tuple[Array, Array]:
+        # the sites determine the whole variance, which is that of all outputs if they share the precisions
+        alpha, beta = super()._gradients_of_sites(f, var, batch, draws, memory)
+        return limit_sites(self.likelihood, alpha, beta, var[:, : beta.shape[1]])
+
+    @public(ignore="underflow")
+    def leave_one_out(self, y: Array, /, *, weights: Array | None = None, offset: Array | None = None) -> Array:
+        """Estimate the leave-one-out log densities log p(y_n | all other rows) [N] at the model's sites.
+
+        The site of a row is removed from its marginal q(f_n) = N(mu, v), which leaves the variance v / (1 - v lam2) and
+        the mean mu - v' (lam1 - lam2 mu) with that variance v'. The sites of the other rows do not change. For Gaussian
+        noise, this is exact. Sites of weighted rows are removed as a whole.
+
+        Parameters
+        ----------
+        y
+            The targets [N] or [N, K] of the training inputs, in the same order.
+        weights, offset
+            What is known of the rows, as in `bound`. Rows of other weights have other sites, but the density of a row
+            is that of a single observation.
+        """
+        batch = self._batch(self.X, y, weights=weights, offset=offset)
+        mean, variance = self._without_own_site()
+        mean = mean if batch.offset is None else mean + batch.offset
+        return self.likelihood.predictive_log_density(mean, variance, batch.y)
+
+    def _without_own_site(self) -> tuple[Array, Array]:
+        """Return the means and variances [N, P] of f at the rows, each without the site of the row itself."""
+        (mu, var, _), _ = moments_of_sites(self.kernel(self.X)[0], self.site_shift, self.site_precision)
+        xp = backend_of(mu).xp
+        left = xp.maximum(1.0 - var * self.site_precision, xp.full_like(var, LEAST_LEFT))
+        without = var / left
+        return self.mean_function(self.X)[0] + mu - without * (self.site_shift - self.site_precision * mu), without
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
         """Return I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""

@@ -6,68 +6,76 @@ Let s = sqrt(lam2), W = I + diag(s) K diag(s) and H = diag(s) W^-1 diag(s). The 
 
     mu = K g,  var = diag(K - K H K),  KL = sum_p 1/2 (log|W| - tr(H K) + g^T K g).
 
-The formulas do not divide by lam2, which may be zero, and they do not factorise K.
+The formulas do not divide by lam2, which may be zero, and they do not factorise K. The precisions [N, Q] have one
+column for each output (Q = P) or are shared by all outputs (Q = 1), which then share W and the variances.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
 
-
-class SolvedSites(NamedTuple):
-    """The results of `solve_sites`."""
-
-    root: Array
-    """LW^-1 diag(s) [P, N, N] with LW LW^T = W, so that H = root^T root."""
-    log_det: Array
-    """log|W|, summed over the outputs (a scalar)."""
-    weights: Array
-    """g [N, P]."""
-
-
-def solve_sites(K: Array, shift: Array, precision: Array, /) -> SolvedSites:
-    """Return the weights g, a root of H and log|W|, given Kff [N, N] and the sites lam1 and lam2 [N, P]."""
-    xp = backend_of(K).xp
-    s, L = factorise_sites(K, precision)
-    root = each_inverse(L) * s[:, None, :]
-    H_mean = each_times(root.mT, each_times(root, K @ shift))
-    return SolvedSites(root, 2.0 * xp.sum(xp.log(diagonal(L))), shift - H_mean)
+LEAST_SHARE = 1e-6
+"""The smallest lam2 k(x, x) for which variances are computed from the diagonal of W^-1."""
 
 
 def factorise_sites(K: Array, precision: Array, /) -> tuple[Array, Array]:
-    """Return s [P, N] and the Cholesky factor LW [P, N, N] of W."""
+    """Return s [Q, N] and the Cholesky factor LW [Q, N, N] of W."""
     s = backend_of(K).xp.sqrt(precision).mT
     return s, cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
 
 
-def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
-    """Return (mu [N, P], var [N, P], kl) of f - h, given Kff [N, N] and the sites [N, P].
+def weights_of_sites(K: Array, shift: Array, root: Array, /) -> Array:
+    """Return g [N, P], given Kff [N, N], lam1 [N, P] and the root LW^-1 diag(s) [Q, N, N] of H."""
+    return shift - _each(root.mT, _each(root, K @ shift))
 
-    If huge precisions make the result useless, which shows in a negative divergence, kl is NaN, so that optimisers
-    reject the sites. The pullback is ``(mu_bar, var_bar, kl_bar) -> Kff_bar``.
+
+def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
+    """Return (mu [N, P], var [N, P], kl) of f - h, given Kff [N, N] and the sites lam1 [N, P] and lam2 [N, Q].
+
+    Since diag(s) K diag(s) = W - I, lam2_n var_n = 1 - (W^-1)_nn, and tr(H K) = N - tr(W^-1). Where a precision is too
+    small to divide by, all variances are computed as differences. If huge precisions make the result useless, which
+    shows in a negative divergence, kl is NaN, so that optimisers reject the sites. The pullback is
+    ``(mu_bar, var_bar, kl_bar) -> Kff_bar``.
     """
-    xp = backend_of(K).xp
-    root, log_det, g = solve_sites(K, shift, precision)
-    D = root @ K
+    B, prior = backend_of(K), diagonal(K)[:, None]
+    xp = B.xp
+    copies = shift.shape[1] // precision.shape[1]  # the number of outputs for each W
+    s, L = factorise_sites(K, precision)
+    inverse = each_inverse(L)
+    root = inverse * s[:, None, :]
+    g = weights_of_sites(K, shift, root)
     mu = K @ g
-    var, pull_var = nonnegative(diagonal(K)[:, None] - xp.sum(D * D, axis=-2).mT)
-    # tr(H K) = sum(root * D)
-    parts = log_det, xp.sum(root * D), xp.sum(g * mu)
+    explained = 1.0 - xp.sum(inverse * inverse, axis=-2).mT  # lam2 var [N, Q]
+
+    def differences() -> Array:
+        D = root @ K
+        return prior - xp.sum(D * D, axis=-2).mT
+
+    large = xp.all(precision * prior >= LEAST_SHARE)
+    var, pull_var = nonnegative(B.cond(large, lambda: explained / precision, differences, likely=True))
+    parts = 2.0 * copies * xp.sum(xp.log(diagonal(L))), copies * xp.sum(explained), xp.sum(g * mu)
     rounding = float(xp.finfo(mu.dtype).eps) ** 0.25
-    kl = backend_of(K).fused(_divergence, *parts, rounding, rounding * math.prod(g.shape))[0]
+    kl = B.fused(_divergence, *parts, rounding, rounding * math.prod(g.shape))[0]
 
     def pullback(mu_bar, var_bar, kl_bar):
-        w, m_bar, g_ = pull_var(var_bar).mT[:, :, None], mu_bar.mT[:, :, None], g.mT[:, :, None]
-        rest = identity(K) - root.mT @ D  # I - H K
-        half_H = 0.5 * kl_bar * (root.mT @ root)
+        var_bar = xp.sum(var_bar, axis=1, keepdims=True) if copies > 1 else var_bar
+        w = pull_var(var_bar).mT[:, :, None]
+        H = root.mT @ root
+        rest = identity(K) - H @ K
+        half_H = (0.5 * copies * kl_bar) * H
         # mu: rest mu_bar g^T;  var: rest diag(w) rest^T;  KL: 1/2 (H K H + (2 rest - I) g g^T), H K H = H - rest H
-        left = rest @ (m_bar + kl_bar * g_) - 0.5 * kl_bar * g_
-        K_bar = xp.sum(left * g_.mT + half_H + rest @ (w * rest.mT - half_H), axis=0)
+        left = _each(rest, mu_bar + kl_bar * g) - 0.5 * kl_bar * g
+        K_bar = left @ g.mT + xp.sum(half_H + rest @ (w * rest.mT - half_H), axis=0)
         return 0.5 * (K_bar + K_bar.mT)
 
-    return (mu, var, kl), pullback
+    return (mu, xp.broadcast_to(var, mu.shape), kl), pullback
+
+
+def _each(A: Array, x: Array) -> Array:
+    """Multiply the columns of x [N, P] by the matrices A [Q, N, N]."""
+    return A[0, ...] @ x if A.shape[0] == 1 else each_times(A, x)
 
 
 def _divergence(

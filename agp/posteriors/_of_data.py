@@ -9,9 +9,9 @@ from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import add_diagonal, cholesky, each_inverse, each_times, noisy_cholesky, nonnegative, solve_each
+from agp.linalg import add_diagonal, cholesky, each_inverse, noisy_cholesky, nonnegative, solve_each
 from agp.posteriors._base import Posterior
-from agp.posteriors._datum_sites import factorise_sites
+from agp.posteriors._datum_sites import factorise_sites, weights_of_sites
 
 
 class WeightedFactor(Protocol):
@@ -185,23 +185,24 @@ class DatumSitesFactor:
     """The factor of `DatumSites`, with s = sqrt(precision) and W = I + diag(s) K diag(s)."""
 
     scale: Array = tree.auxiliary()
-    """s [P, N]."""
+    """s [Q, N]."""
     inverse: Array = tree.auxiliary()
-    """The inverse [P, N, N] of the Cholesky factor of W."""
+    """The inverse [Q, N, N] of the Cholesky factor of W."""
     weights: Array = tree.auxiliary()
     """K^-1 times the posterior mean of f - h at the data, [N, P]."""
 
 
 @tree.model
 class DatumSites(DataPosterior[DatumSitesFactor]):
-    """A Gaussian site for each row and output (t-VGP); predictions take N^2 P operations per test input.
+    """A Gaussian site for each row and output (t-VGP); predictions take N^2 Q operations per test input.
 
     With the Cholesky factor LW of W = I + diag(s) K diag(s) and s = sqrt(precision), E = LW^-1 diag(s).
 
     Parameters
     ----------
     shift, precision
-        The parameters lam1 and lam2 [N, P] of the sites exp(lam1 (f - h) - lam2 (f - h)^2 / 2).
+        The parameters lam1 [N, P] and lam2 [N, Q] of the sites exp(lam1 (f - h) - lam2 (f - h)^2 / 2). Outputs have
+        their own precisions (Q = P) or share them (Q = 1).
     """
 
     shift: Array = tree.auxiliary()
@@ -217,16 +218,17 @@ class DatumSites(DataPosterior[DatumSitesFactor]):
 
     @property
     def floats_per_inducing(self) -> int:
-        return 2 + 2 * self.outputs
+        return 2 + 2 * self.precision.shape[1]
 
     def factorise(self, Kuu: Array, /) -> tuple[DatumSitesFactor, Pullback]:
         scale, LW = factorise_sites(Kuu, self.precision)
         inverse = each_inverse(LW)
-        E = inverse * scale[:, None, :]
-        explained = each_times(E.mT, each_times(E, Kuu @ self.shift))
-        return DatumSitesFactor(scale, inverse, self.shift - explained), self._no_pullback
+        weights = weights_of_sites(Kuu, self.shift, inverse * scale[:, None, :])
+        return DatumSitesFactor(scale, inverse, weights), self._no_pullback
 
     def half(self, factor: DatumSitesFactor, Kuf: Array, /) -> Array:
+        if factor.scale.shape[0] == 1:  # one variance for all outputs
+            return factor.inverse[0, ...] @ (factor.scale[0, :, None] * Kuf)
         return factor.inverse @ (factor.scale[:, :, None] * Kuf)
 
     def half_transposed(self, factor: DatumSitesFactor, V: Array, /) -> Array:
@@ -242,5 +244,6 @@ class DatumSites(DataPosterior[DatumSitesFactor]):
         self, factor: DatumSitesFactor, Kuf: Array, Kff: Array, shift: Array, precision: Array, /
     ) -> tuple[Self, None]:
         xp = backend_of(shift).xp
-        both = ((self.shift, shift), (self.precision, precision))
+        precisions = xp.broadcast_to(self.precision, self.shift.shape)  # new rows have a precision for each output
+        both = ((self.shift, shift), (precisions, precision))
         return type(self)(*(xp.concat(list(pair), axis=0) for pair in both)), None
