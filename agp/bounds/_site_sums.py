@@ -33,7 +33,8 @@ def _block(params: tuple[Any, Any, Array], block: tuple[Any, ...]) -> tuple[dict
     (mu, var), to_sites = process.project_to_sites(factor, X)
     samples = mu.shape[0] // X.shape[0]
     batch, own = batch_of((X, y, draws, *known), samples)
-    alpha, beta = row_site_gradients(model.likelihood, mu, var, batch, own)
+    shared = model.process.shares_precision
+    alpha, beta = row_site_gradients(model.likelihood, mu, var, batch, own, shared=shared)
     each = weight / samples
     return to_sites(each * alpha, -0.5 * each * beta), None  # `site_sums` asks for no pullback
 

@@ -121,10 +121,6 @@ class SiteModel(Model, SiteHolder):
         old = Sums(self.site_shift, self.site_precision)
         if rows is not None:
             old = Sums(*(xp.take(x, rows, axis=0) for x in old))
-        if self._shares_precision:  # never negative
-            target = Sums(alpha + beta * mu, beta)
-            moved = Sums(*(backend_of(beta).lerp(x, y, rate) for x, y in zip(old, target, strict=True)))
-            return self._with_sites(*moved, rows), {name: xp.sum(0.0 * beta) for name in ("halvings", "clipped")}
         clipped = xp.maximum(beta, xp.zeros_like(beta))
         negative = xp.sum(xp.astype(beta < 0.0, beta.dtype), axis=0)
         target = GuardedSums(Sums(alpha + beta * mu, beta), Sums(alpha + clipped * mu, clipped), negative)

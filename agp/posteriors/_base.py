@@ -60,6 +60,11 @@ class Posterior(Generic[Factor], ABC):  # noqa: PYI059 - subclasses may also inh
         """The number of floats that a projection and its pullback store per test input and inducing variable."""
         return 3 + 2 * self.outputs  # projections of Kuf with temporaries, and the projection by a scale per output
 
+    @property
+    def shares_precision(self) -> bool:
+        """Whether several outputs share the precisions of sites, as in a `Dual` with one matrix of precisions."""
+        return False
+
     inverse_factors: ClassVar[tuple[str, ...]] = ()
     """The names of the auxiliary leaves that approximate inverses; see `FollowsInverse`. Empty by default."""
 
@@ -239,7 +244,10 @@ class MeanPosterior(Posterior[Factor]):
 
 
 class SitePosterior(Posterior[Factor]):
-    """The prior times sites with the leaves `shift` [M, P] and `precision` [P, M, M]; both are zero for the prior."""
+    """The prior times sites with the leaves `shift` [M, P] and `precision` [P, M, M]; both are zero for the prior.
+
+    If the outputs share the precisions of the rows, `precision` is [1, M, M].
+    """
 
     shift: Array
     precision: Array
@@ -252,11 +260,16 @@ class SitePosterior(Posterior[Factor]):
     def count(self) -> int:
         return self.shift.shape[0]
 
+    @property
+    def shares_precision(self) -> bool:
+        return self.precision.shape[0] < self.outputs
+
     @staticmethod
-    def _no_sites(Kuu: Array, outputs: int) -> tuple[Array, Array]:
+    def _no_sites(Kuu: Array, outputs: int, *, shared_precision: bool = False) -> tuple[Array, Array]:
         """Return the shift and the precision of the prior, which are zeros."""
         xp, M = backend_of(Kuu).xp, Kuu.shape[0]
-        return xp.zeros((M, outputs), **like(Kuu)), xp.zeros((outputs, M, M), **like(Kuu))
+        matrices = 1 if shared_precision else outputs
+        return xp.zeros((M, outputs), **like(Kuu)), xp.zeros((matrices, M, M), **like(Kuu))
 
 
 class GroupPosterior(Posterior[Factor]):

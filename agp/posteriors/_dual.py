@@ -53,7 +53,9 @@ class Dual(WhitePosterior, SitePosterior[WhiteFactor], SiteHolder):
     shift
         The linear part of the sites [M, P]; zero if there are no sites. Auxiliary.
     precision
-        The quadratic part of the sites [P, M, M], symmetric; zero if there are no sites. Auxiliary.
+        The quadratic part of the sites [P, M, M], symmetric; zero if there are no sites. Auxiliary. It is [1, M, M] if
+        the outputs share the precisions of the rows (`Likelihood.shared_site_gradients`), so that one matrix is
+        factorised for all of them.
     tied
         The coordinate system of `shift` and `precision`: "natural", "kernel" or "white".
 
@@ -128,8 +130,10 @@ class Dual(WhitePosterior, SitePosterior[WhiteFactor], SiteHolder):
         return tree.with_leaves(self, {"shift": shift, "precision": precision})
 
     @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /, *, tied: Tied = "natural") -> Self:
-        return cls(*cls._no_sites(Kuu, outputs), tied)
+    def from_prior(
+        cls, Kuu: Array, outputs: int, /, *, tied: Tied = "natural", shared_precision: bool = False
+    ) -> Self:
+        return cls(*cls._no_sites(Kuu, outputs, shared_precision=shared_precision), tied)
 
     @classmethod
     def from_white_sites(cls, shift: Array, precision: Array, Lu: Array, /, *, tied: Tied = "natural") -> Self:

@@ -23,7 +23,13 @@ class Sums(NamedTuple):
     shift: Array
     """sum_n F_n lam1_n [M, P], or lam1 [N, P]."""
     precision: Array
-    """sum_n lam2_n F_n F_n^T [P, M, M], or lam2 [N, P]."""
+    """sum_n lam2_n F_n F_n^T [P, M, M], or lam2 [N, P]. If outputs share precisions, there is one instead of P."""
+
+    @property
+    def shares_precision(self) -> bool:
+        """Whether several outputs share the precisions."""
+        outputs = self.precision.shape[1 if self.precision.ndim == 2 else 0]
+        return outputs < self.shift.shape[1]
 
 
 class GuardedSums(NamedTuple):
@@ -42,8 +48,12 @@ class SiteGradients(NamedTuple):
 
 
 def sums_of(F: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
-    """Return the sums for features F [M, N] and alpha, beta, mu [N, P]."""
-    return Sums(F @ (alpha + beta * mu), (F * beta.mT[:, None, :]) @ F.mT)
+    """Return the sums for features F [M, N] and alpha, beta, mu [N, P], or beta [N, 1] for a shared precision."""
+    shift = F @ (alpha + beta * mu)
+    if beta.shape[1] < alpha.shape[1]:  # never negative
+        B = backend_of(F)
+        return Sums(shift, B.times_own_transpose(F * B.xp.sqrt(beta[:, 0]))[None, ...])
+    return Sums(shift, (F * beta.mT[:, None, :]) @ F.mT)
 
 
 def sums_with_fallback(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
@@ -133,10 +143,14 @@ def safeguarded_step(
     """Move the sites towards the target; if necessary, halve the step or set negative betas to zero.
 
     `proper` takes a precision and returns whether it is valid for each output (Boolean [P]). If `proper` is None, all
-    negative betas are set to zero. Returns the new sites and the values to log.
+    negative betas are set to zero. Returns the new sites and the values to log. Shared precisions are never negative.
     """
     B = backend_of(old.shift)
     xp = B.xp
+    if old.shares_precision:
+        moved = Sums(*(B.lerp(x, y, rate) for x, y in zip(old, target.raw, strict=True)))
+        none = xp.zeros((), **like(old.shift))
+        return moved, {"halvings": none, "clipped": none}
     full = rate + xp.zeros((old.shift.shape[1],), **like(old.shift))
     negative = target.negative > 0.0
     if proper is None:

@@ -48,6 +48,11 @@ class Process(MixedPrecision, MultiOutput):
         return 1
 
     @property
+    def shares_precision(self) -> bool:
+        """Whether several outputs share the precisions of sites."""
+        return False
+
+    @property
     def depth(self) -> int:
         """The number of successive layers."""
         return 1

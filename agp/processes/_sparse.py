@@ -339,6 +339,10 @@ class Sparse(Process, SparsePrior, InverseOwner):
         return self.inducing_covariance()[0]
 
     @property
+    def shares_precision(self) -> bool:
+        return self.posterior.shares_precision
+
+    @property
     def site_paths(self) -> tuple[str, ...]:
         return ("posterior",)
 
