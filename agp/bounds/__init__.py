@@ -6,10 +6,12 @@ from agp.bounds._elbo import elbo
 from agp.bounds._evidence import leave_one_out, log_evidence
 from agp.bounds._expansion import Expansion, expand_evidence
 from agp.bounds._iterative import estimated_evidence
+from agp.bounds._laplace import LaplaceEvidence, laplace_evidence
 from agp.bounds._orthogonal import free_collapsed_bound, tight_bound
 
 __all__ = [
     "Expansion",
+    "LaplaceEvidence",
     "collapsed_bound",
     "computation_aware_bound",
     "elbo",
@@ -17,6 +19,7 @@ __all__ = [
     "evidence_upper_bound",
     "expand_evidence",
     "free_collapsed_bound",
+    "laplace_evidence",
     "leave_one_out",
     "log_evidence",
     "tight_bound",
@@ -39,6 +42,7 @@ from agp.bounds._collapsed import (
 from agp.bounds._computation_aware import Loss, projection_of, support_moments
 from agp.bounds._evidence import evidence_and_left_out, targets_of
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
+from agp.bounds._laplace import has_laplace_evidence
 from agp.bounds._orthogonal import optimal_first_group
 from agp.bounds._row_noise import RowNoise, SplitNoise, split_logarithms, split_weights
 from agp.bounds._site_sums import site_sums, white_site_sums

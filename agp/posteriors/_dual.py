@@ -130,9 +130,7 @@ class Dual(WhitePosterior, SitePosterior[WhiteFactor], SiteHolder):
         return tree.with_leaves(self, {"shift": shift, "precision": precision})
 
     @classmethod
-    def from_prior(
-        cls, Kuu: Array, outputs: int, /, *, tied: Tied = "natural", shared_precision: bool = False
-    ) -> Self:
+    def from_prior(cls, Kuu: Array, outputs: int, /, *, tied: Tied = "natural", shared_precision: bool = False) -> Self:
         return cls(*cls._no_sites(Kuu, outputs, shared_precision=shared_precision), tied)
 
     @classmethod

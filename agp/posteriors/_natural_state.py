@@ -33,14 +33,14 @@ class NaturalState(WhiteState):
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = A^T m;  var_p = colsum(D_p^2) with D_p = root_p A
         xp = backend_of(A).xp
-        shared = self._copies > 1
-        D = lower_times(self.root[0, ...], A)[None, ...] if shared else self.root @ A
+        one = self.root.shape[0] == 1
+        D = lower_times(self.root[0, ...], A)[None, ...] if one else self.root @ A
         mu = A.mT @ self.mean
 
         def pullback(mu_bar, var_bar):
             # W^-1 A = root^T D;  d var = -2 colsum(W^-1 A * (dW W^-1 A)) / 2 + 2 colsum(W^-1 A * dA)
             E = self.root.mT @ D
-            bar = xp.sum(var_bar, axis=1, keepdims=True) if shared else var_bar
+            bar = xp.sum(var_bar, axis=1, keepdims=True) if one else var_bar
             weighted = E * bar.mT[:, None, :]
             A_bar = self.mean @ mu_bar.mT + 2.0 * xp.sum(weighted, axis=0)
             return NaturalState(A @ mu_bar, -(weighted @ E.mT)), A_bar

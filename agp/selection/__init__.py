@@ -1,12 +1,22 @@
 """Data-driven choice of the kernel, the hyperparameters and the number of inducing inputs."""
 
+from agp.selection._classification import fit_classification
 from agp.selection._kernel import select_kernel
 from agp.selection._regression import fit_regression
-from agp.selection._result import Candidate, RegressionResult, Stage
+from agp.selection._result import Candidate, ClassificationResult, RegressionResult, Stage
 
-__all__ = ["Candidate", "RegressionResult", "Stage", "fit_regression", "select_kernel"]
+__all__ = [
+    "Candidate",
+    "ClassificationResult",
+    "RegressionResult",
+    "Stage",
+    "fit_classification",
+    "fit_regression",
+    "select_kernel",
+]
 
 # for other subpackages
+from agp.selection._class_fit import ALL_ROWS
 from agp.selection._regression import REGRESSION_METHODS
 from agp.selection._signal import NO_SIGNAL_VARIANCE
 from agp.selection._stages import EXACT_ROWS

@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """Return the arguments as strings, by name. A fit resumes only if the checkpoint stores the same strings."""
-        return {name: _describe_part(part) for name, part in self._asdict().items()}
+        return {name: describe_part(part) for name, part in self._asdict().items()}
 
     def kernels(self) -> dict[str, Kernel]:
         """Return the kernels to compare, by name."""
@@ -75,7 +75,7 @@ class Plan(NamedTuple):
         return {"likelihood": self.likelihood, "mean_function": self.mean_function, "priors": priors}
 
 
-def _describe_part(part: Any) -> str:
+def describe_part(part: Any) -> str:
     """Return an argument as text that depends on every bit of its leaves."""
     text = strip_addresses(f"{part!r}")[:2000]
     return f"{text} {checksum_of(part)}" if isinstance(part, Kernel | Likelihood | Mean) else text

@@ -1,10 +1,10 @@
-"""The results of `fit_regression`."""
+"""The results of `fit_regression` and `fit_classification`."""
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from agp.models import GPR, SVGP
+from agp.models import GPR, SVGP, TVGP, Ensemble
 from agp.training import FitResult
 
 
@@ -33,9 +33,12 @@ class Stage(NamedTuple):
     seconds: float
 
 
+M = TypeVar("M")
+
+
 @dataclass
-class RegressionResult(FitResult[GPR | SVGP]):
-    """The result of `fit_regression`. `message` describes the model. `converged` is False if the fit ended early."""
+class SearchResult(FitResult[M]):
+    """Base class of results. `message` describes the model. `converged` is False if the fit ended early."""
 
     candidates: list[Candidate] = field(default_factory=list)
     """The candidates that were compared. A kernel has one entry for each optimum and each number of rows."""
@@ -45,11 +48,11 @@ class RegressionResult(FitResult[GPR | SVGP]):
     bound: float = math.nan
     """The bound on the log evidence of all rows, in nats."""
     baseline: float = math.nan
-    """The log density of the targets given only their mean and variance, in nats per row."""
+    """The log density of the targets, in nats per row, given only their mean and variance, or the shares of classes."""
     log_density: float = math.nan
-    """For exact GPs, the average log density of a row given all other rows; otherwise, that of a held-out row."""
+    """The average log density of a row given all other rows or, with inducing inputs, that of a held-out row."""
     learned: bool = True
-    """True if the inputs are informative. If False, the model predicts the mean of the targets."""
+    """True if the inputs are informative."""
 
     def describe(self) -> str:
         """Return the kernels and the stages as tables, followed by `message`."""
@@ -60,3 +63,13 @@ class RegressionResult(FitResult[GPR | SVGP]):
         lines += [f"{'stage':<36} {'rows':>9} {'seconds':>9}"]
         lines += [f"{stage.name:<36} {stage.rows:>9} {stage.seconds:>9.1f}" for stage in self.stages]
         return "\n".join([*lines, self.message])
+
+
+@dataclass
+class RegressionResult(SearchResult[GPR | SVGP]):
+    """The result of `fit_regression`. If `learned` is False, the model predicts the mean of the targets."""
+
+
+@dataclass
+class ClassificationResult(SearchResult[Ensemble | TVGP | SVGP]):
+    """The result of `fit_classification`. `kernel` names all kernels that the model averages."""

@@ -102,9 +102,9 @@ class Watch:
 class Pieces:
     """The stages' results by name, as dictionaries of NumPy arrays, which are stored in a checkpoint."""
 
-    def __init__(self, path: str | Path | None, facts: dict[str, Any], watch: Watch) -> None:
-        self.path, self.watch = check_checkpoint(path), watch
-        self.facts = {"fit": KIND, **facts}
+    def __init__(self, path: str | Path | None, facts: dict[str, Any], watch: Watch, *, kind: str = KIND) -> None:
+        self.path, self.watch, self.kind = check_checkpoint(path), watch, kind
+        self.facts = {"fit": kind, **facts}
         self.done: dict[str, dict[str, Any]] = {}
         if self.path is not None:
             self._open(self.path)
@@ -115,8 +115,8 @@ class Pieces:
             return
         arrays, saved = load_checkpoint(path)
         other = saved.get("facts")
-        if not isinstance(other, dict) or other.get("fit") != KIND:
-            msg = f"{path} is not a checkpoint of {KIND}; {REMEDY}"
+        if not isinstance(other, dict) or other.get("fit") != self.kind:
+            msg = f"{path} is not a checkpoint of {self.kind}; {REMEDY}"
             raise ValueError(msg)
         if names := [name for name, mine in self.facts.items() if other.get(name) != mine]:
             msg = f"{path} was written by a fit with other values of {', '.join(names)}; {REMEDY}"

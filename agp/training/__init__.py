@@ -39,7 +39,15 @@ from agp.training._begun import kept_leaves, untouched_leaves
 from agp.training._certificate import baseline
 from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._laplace import laplace
-from agp.training._newton import Coordinates, Evidence, Expanded, ascend, newton_names, why_not_newton
+from agp.training._newton import (
+    Coordinates,
+    Evidence,
+    Expanded,
+    ascend,
+    newton_names,
+    prior_along_coordinates,
+    why_not_newton,
+)
 from agp.training._objective import has_optimal_posterior
 from agp.training._recipe import FINAL_RATE_FRACTION, RATE, SITE_RATE
 from agp.training._result import Callback, call_all, progress_bar

@@ -178,7 +178,7 @@ class Evidence:
         values = tree.leaves(model)
         for leaf, prior in self._priors:
             here = leaf._replace(value=values[leaf.name])
-            density, first, second = _prior_at(here, prior)
+            density, first, second = prior_along_coordinates(here, prior)
             value = value + density
             if (places := self._places.get(leaf.name)) is not None:
                 slope[places] += first
@@ -189,7 +189,7 @@ class Evidence:
         self.rejections[reason] += 1
 
 
-def _prior_at(leaf: tree.Leaf, prior: Any) -> tuple[float, Vector, Vector]:
+def prior_along_coordinates(leaf: tree.Leaf, prior: Any) -> tuple[float, Vector, Vector]:
     """Return a log prior, its derivatives by the coordinates of a leaf, and minus the second derivatives."""
     ones = backend_of(leaf.value).xp.ones_like(leaf.value)
 

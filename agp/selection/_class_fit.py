@@ -1,0 +1,330 @@
+"""The stages of `fit_classification`: the search for kernels, and posteriors of all rows or with inducing inputs."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp.backend import backend_of, to_numpy
+from agp.batch import Batch
+from agp.models import SVGP, TVGP, Ensemble
+from agp.random import generator
+from agp.selection._class_kernels import LATER_STEPS, Searched, Start, compared_kernels, train_kernel, untrained
+from agp.selection._class_posteriors import (
+    best_spread,
+    combine,
+    densities,
+    left_out,
+    model_of_rows,
+    place_weights,
+    settle,
+    settle_inducing,
+    sparse_model,
+    stack,
+)
+from agp.selection._plan import checksum_of, describe_part
+from agp.selection._result import Candidate, ClassificationResult
+from agp.selection._rows import Data, subsample_rows
+from agp.selection._trial import Trial
+from agp.selection._watch import Pieces, Watch
+from agp.training import Progress
+
+ALL_ROWS = 2000
+"""The maximum number of rows for a posterior of all rows."""
+SEARCH_ROWS, LATER_ROWS, LATER_OPERATIONS = 500, 1000, 6.4e8
+"""The maximum numbers of rows for comparing kernels and for training them further, for two classes; for C classes,
+N rows take at most `LATER_OPERATIONS` = C N^3."""
+SEARCH_OPERATIONS = 1e8
+"""The maximum of C N^3 for comparing kernels with C classes."""
+MOST_CLASSES, ROWS_PER_CLASS = 10, 5
+"""The search uses rows of at most so many classes. Each of them keeps so many rows, if it has them."""
+CLOSE = 25.0
+"""Kernels whose evidence is lower than that of the best by more nats than this are left out."""
+MOST, LEAST = 1024, 256
+"""The largest and the smallest usual number of inducing inputs."""
+OPERATIONS, OPERATIONS_OF_LABELS = 2.5e10, 50
+"""The limit of N M (M + 50 C) for M inducing inputs, which is proportional to the time of a site step."""
+FIRST_ROWS, FIRST_STEPS, STEPS, LAST_STEPS = 4000, 12, 8, 2
+"""Sites of inducing inputs start with steps on so many rows, followed by steps on the rows that are not held out, and
+finally on all rows."""
+CHANCE = 2.0
+"""The gain in nats, over the frequencies of the classes, of a model that has learned something."""
+
+
+class ClassPlan(NamedTuple):
+    """The arguments of `fit_classification` that describe the model."""
+
+    kernel: Any
+    likelihood: Any
+    priors: Any
+    memory: float | None
+    most: int
+    seed: int
+
+    def facts(self) -> dict[str, Any]:
+        """Return the arguments as strings, by name."""
+        return {name: describe_part(part) for name, part in self._asdict().items()}
+
+
+class Sample(NamedTuple):
+    """Rows on the host for the search, of some classes, with labels from 0 to the number of these classes."""
+
+    data: Data
+    likelihood: Any
+
+
+def sample_rows(data: Data, likelihood: Any, count: int, seed: int) -> Sample:
+    """Draw about `count` rows, in proportion to the frequencies of the classes, for the search on the host.
+
+    Of many classes, the most frequent ones are used. A class keeps at least `ROWS_PER_CLASS` rows, if it has them.
+    """
+    labels = to_numpy(backend_of(data.y).gather(data.y))[:, 0].astype(np.int64)
+    classes, counts = np.unique(labels, return_counts=True)
+    chosen = np.sort(classes[np.argsort(-counts, kind="stable")[:MOST_CLASSES]])
+    rng = generator(seed, 19)
+    order = rng.permutation(len(labels))
+    order = order[np.isin(labels[order], chosen)]
+    key = np.empty(len(order))
+    for label in chosen:
+        at = np.flatnonzero(labels[order] == label)
+        rank = np.arange(len(at))
+        key[at] = np.where(rank < ROWS_PER_CLASS, -1.0, (rank + 0.5) / max(len(at), 1))
+    rows = np.sort(order[np.argsort(key, kind="stable")[:count]])
+    some = data.at(rows).on_host()
+    if likelihood.latents(1) == 1 or len(chosen) == len(classes) == likelihood.classes:
+        return Sample(some, likelihood)
+    y = np.searchsorted(chosen, labels[rows]).astype(np.float64)[:, None]
+    return Sample(some._replace(y=y), type(likelihood)(max(2, len(chosen))))
+
+
+class Chosen(NamedTuple):
+    """A model with its scores."""
+
+    model: Any
+    kernel: str
+    kind: str
+    bound: float
+    """The bound of all rows, in nats."""
+    log_density: float
+    """The average log density of left-out or held-out rows."""
+
+
+class ClassFit:
+    """The stages of a fit. `result` returns the best model so far."""
+
+    def __init__(self, plan: ClassPlan, data: Data, pieces: Pieces, watch: Watch) -> None:
+        self.plan, self.data, self.pieces, self.watch = plan, data, pieces, watch
+        self.candidates: list[Candidate] = []
+        self.several = plan.likelihood.latents(1) > 1
+        self.chosen: Chosen | None = None
+        self.batch = Batch(data.X, data.y, weights=data.weights)
+
+    def run(self, *, exact: bool) -> None:
+        """Run all stages, for a posterior of all rows or for inducing inputs."""
+        with self.watch.stage("kernels", self._sizes()[0], 0.5):
+            found = self._compare_kernels()
+        found = [one for one in found if one.evidence >= found[0].evidence - CLOSE]
+        rows = self._sizes()[1]
+        if rows > self._sizes()[0] and not (exact and self.several):
+            with self.watch.stage("further rows", rows, 0.7):
+                found = [self._train_further(one, rows) for one in (found if exact else found[:1])]
+        self._of_all_rows(found) if exact else self._with_inducing(found[0])
+
+    # -- hyperparameters --------------------------------------------------------------------------------------------
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return the numbers of rows for comparing kernels and for training them further."""
+        N = self.data.X.shape[0]
+        if not self.several:
+            return min(N, SEARCH_ROWS), min(N, LATER_ROWS)
+        classes = min(self.plan.likelihood.classes, MOST_CLASSES)
+        first, last = (int((most / classes) ** (1.0 / 3.0)) for most in (SEARCH_OPERATIONS, LATER_OPERATIONS))
+        return min(N, first), min(N, last)
+
+    def _compare_kernels(self) -> list[Searched]:
+        """Return the trained kernels, the best first."""
+        sample = sample_rows(self.data, self.plan.likelihood, self._sizes()[0], self.plan.seed)
+        found: list[Searched] = []
+
+        def train(start: Start, most: int) -> Searched:
+            return self._train(untrained(start, *sample, self.plan.priors), sample, most)
+
+        for one in compared_kernels(self.plan.kernel, sample.data.X, train):
+            found.append(one)
+            if self.watch.stage_over:
+                self.watch.cut = not self.watch.stopped
+                break
+        return sorted(found, key=lambda one: -one.evidence)
+
+    def _train_further(self, one: Searched, rows: int) -> Searched:
+        if self.watch.stage_over or one.start.tied:
+            return one
+        return self._train(one, sample_rows(self.data, self.plan.likelihood, rows, self.plan.seed), LATER_STEPS)
+
+    def _train(self, one: Searched, sample: Sample, most: int) -> Searched:
+        """Train a kernel on a sample, or return the result from the checkpoint."""
+        begun = untrained(one.start, *sample, self.plan.priors).model
+        rows = begun.X.shape[0]
+        piece = f"{one.name} {rows} {most} from {checksum_of(one.model)}"
+        done = self.pieces.find(piece, lambda stored: Trial.of(begun, one.name, stored))
+        if done is None:
+            new = train_kernel(one, *sample, self.plan.priors, most, self._see)
+            trial = Trial(new.model, Candidate(one.name, rows, new.evidence, math.nan))
+            done = Trial.of(begun, one.name, self.pieces.store(piece, trial.pieces()))
+        evidence = done.scores.evidence
+        self.candidates.append(Candidate(one.name, rows, evidence / rows, math.nan))
+        return one._replace(model=done.model, evidence=evidence)
+
+    def _see(self, model: Any, bound: float) -> bool:
+        """Show a model to the callbacks, and return whether the stage must end."""
+        return self.watch(Progress(0, model, {"bound": np.asarray(bound)}, 0.0))  # type: ignore[dict-item]
+
+    # -- all rows ---------------------------------------------------------------------------------------------------
+
+    def _of_all_rows(self, found: list[Searched]) -> None:
+        """Average posteriors of all rows, with weights by left-out rows."""
+        data, likelihood = self.data, self.plan.likelihood
+        weights = None if data.weights is None else data.targets_on_host()[1]
+        done: list[Any] = []
+        with self.watch.stage("posterior", data.X.shape[0]):
+            for one in found:
+                model = model_of_rows(one.model.kernel, likelihood, data, done[-1].model if done else None)
+                model = settle(model, self.batch, memory=self.plan.memory, is_over=self._is_over)
+                done.append(left_out(one.name, model))
+                if self.watch.is_done:
+                    break
+            logs = np.stack([densities(likelihood, x.mean, x.variance, data.y) for x in done], axis=1)
+            shares = stack(logs, weights)
+            mean, variance = combine(shares, [(x.mean, x.variance) for x in done])
+
+            def score(spread: float) -> float:
+                return float(np.average(densities(likelihood, mean, spread * variance, data.y), weights=weights))
+
+            spread, density = best_spread(score, self.several)
+            self._keep_all([x.model for x in done], shares, spread, density, [x.name for x in done])
+        for x, column in zip(done, logs.T, strict=True):
+            self.candidates.append(
+                Candidate(x.name, data.X.shape[0], math.nan, float(np.average(column, weights=weights)))
+            )
+
+    def _keep_all(self, models: list[Any], shares: Any, spread: float, density: float, names: list[str]) -> None:
+        bounds = [float(model.bound(self.data.X, self.data.y, weights=self.data.weights)[0]) for model in models]
+        model = models[0]
+        if len(models) > 1 or spread != 1.0:
+            model = Ensemble(tuple(models), place_weights(shares, self.data.X), spread)
+        kernel = " and ".join(names)
+        kind = f"a posterior of all {self.data.X.shape[0]:,} rows"
+        self._see(model, float(shares @ bounds))
+        self.chosen = Chosen(model, kernel, kind, float(shares @ bounds), density)
+
+    def _is_over(self) -> bool:
+        return self.watch.is_done
+
+    # -- inducing inputs --------------------------------------------------------------------------------------------
+
+    def _with_inducing(self, one: Searched) -> None:
+        """Compute posteriors with inducing inputs, choose their number by held-out rows, and include these rows."""
+        rows = subsample_rows(self.data, self.data.X.shape[0], self.plan.seed, hold_out=True)
+        held = rows.held_out()
+        others = rows.first(rows.total)
+        with self.watch.stage("posterior", rows.total):
+            best: tuple[float, Any, float] = (-math.inf, None, 1.0)
+            for count in self._inducing_sizes(others.X.shape[0]):
+                model = self._settle_rows(one, others, count)
+                density, spread = self._held_density(model, held)
+                if best[1] is None or density > best[0]:
+                    best = density, model, spread
+                if self.watch.is_done:
+                    break
+            density, model, spread = best
+            if not self.watch.is_done:
+                model = settle_inducing(model, self.batch, LAST_STEPS, memory=self.plan.memory, is_over=self._is_over)
+            bound = float(model.bound(self.data.X, self.data.y, weights=self.data.weights, memory=self.plan.memory)[0])
+            count = model.process.inducing.count
+            if spread != 1.0:
+                model = Ensemble((model,), place_weights([1.0], self.data.X), spread)
+            kind = f"a posterior with {count:,} inducing inputs on {rows.total:,} rows"
+            self.chosen = Chosen(model, one.name, kind, bound, density)
+            self._see(model, bound)
+        scores = Candidate(one.name, rows.total, math.nan, math.nan, held_out=density)
+        self.candidates.append(scores)
+
+    def _inducing_sizes(self, rows: int) -> list[int]:
+        """Return the numbers of inducing inputs to compare: the largest that is affordable, and half of it."""
+        labels = OPERATIONS_OF_LABELS * self.plan.likelihood.latents(1)
+        count = min(self.plan.most, rows)
+        while count > min(LEAST, self.plan.most) and rows * count * (count + labels) > OPERATIONS:
+            count = max(min(LEAST, self.plan.most), count // 2)
+        return [count]
+
+    def _settle_rows(self, one: Searched, others: Data, count: int) -> SVGP:
+        """Return a posterior with so many inducing inputs; its sites start with steps on some of the rows."""
+        xp = backend_of(others.X).xp
+
+        def first(most: int) -> Data:
+            return Data(*(None if x is None else x[:most, ...] for x in others))
+
+        model = sparse_model(one.model.kernel, self.plan.likelihood, first(count))
+        few, N = min(FIRST_ROWS, others.X.shape[0]), others.X.shape[0]
+        kept = {"memory": self.plan.memory, "is_over": self._is_over}
+        some = first(few)
+        scale = N / few if others.weights is None else float(xp.sum(others.weights) / xp.sum(some.weights))
+        model = settle_inducing(model, Batch(some.X, some.y, scale, weights=some.weights), FIRST_STEPS, **kept)
+        if few == N or self.watch.is_done:
+            return model
+        return settle_inducing(model, Batch(others.X, others.y, weights=others.weights), STEPS, **kept)
+
+    def _held_density(self, model: SVGP, held: Data) -> tuple[float, float]:
+        """Return the average log density of held-out rows at the best factor of the variances, and this factor."""
+        found = model.predictor().predict(held.X)
+        weights = None if held.weights is None else held.targets_on_host()[1]
+
+        def score(spread: float) -> float:
+            logs = densities(self.plan.likelihood, found.mean, spread * found.variance, held.y)
+            return float(np.average(logs, weights=weights))
+
+        spread, density = best_spread(score, self.several)
+        return density, spread
+
+    # -- result -----------------------------------------------------------------------------------------------------
+
+    def result(self) -> ClassificationResult:
+        """Return the best result so far."""
+        watch, data = self.watch, self.data
+        if self.chosen is None:
+            self._keep_untrained()
+        best: Any = self.chosen
+        labels, weights = data.targets_on_host()
+        share = np.bincount(labels[:, 0].astype(np.int64), weights)
+        share = share[share > 0.0] / share.sum()
+        baseline = float(share @ np.log(share))
+        gain = data.observations * (best.log_density - baseline)
+        ending = watch.ending()
+        learned = gain > CHANCE or bool(ending)  # a fit that ended early may still learn
+        message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
+        if not learned:
+            message = (
+                f"the inputs do not predict the labels: the best model gains {gain:.1f} nats over the frequencies of "
+                f"the classes on {data.X.shape[0]:,} rows"
+            )
+        return ClassificationResult(
+            best.model,
+            watch.steps,
+            watch.elapsed(),
+            {"bound": watch.bounds},
+            converged=not ending,
+            message=message,
+            candidates=self.candidates,
+            kernel=best.kernel,
+            stages=watch.stages,
+            bound=best.bound,
+            baseline=baseline,
+            log_density=best.log_density,
+            learned=bool(learned),
+        )
+
+    def _keep_untrained(self) -> None:
+        """Keep a model of a few rows after an early interrupt."""
+        some = self.data.at(np.arange(min(self.data.X.shape[0], SEARCH_ROWS)))
+        model: TVGP = TVGP.from_data(some.X, some.y, likelihood=self.plan.likelihood)
+        self.chosen = Chosen(model, "rbf", "an untrained model", math.nan, -math.inf)

@@ -1,0 +1,161 @@
+"""Posteriors of classifiers: fixed points of sites, weights of kernels by left-out rows, and inducing inputs."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.batch import Batch
+from agp.linalg import identity
+from agp.models import SVGP, TVGP
+from agp.posteriors import Dual
+from agp.selection._climb import beside
+from agp.selection._rows import Data
+from agp.updates import SiteStep
+
+MOST_STEPS = 30
+"""The maximum number of site steps."""
+TOLERANCES = 1e-3, 1e-2
+"""The root mean square, over the rows, of the errors of the fixed point at which site steps end: for one latent
+function, and for several, whose expectations are averages over samples."""
+CHANGE = 2e-2
+"""With inducing inputs, site steps end when the mean of q(u) changes by less than this fraction of itself."""
+RATE, LEAST_RATE, SLOWER, FASTER = 1.0, 0.3, 0.7, 1.3
+"""The first rate and the smallest rate of site steps, and the factors after an increase and a decrease of the error."""
+SPREADS = (1.0, 0.5, 0.25)
+"""The factors of the predicted variances that are compared for three or more classes."""
+PSEUDO_ROWS, EM_STEPS = 0.01, 200
+"""The fraction of the rows by which each kernel is preferred, so that no weight is zero, and the number of EM steps."""
+
+
+class Rate:
+    """The rate of site steps, which falls if the error of the fixed point rises."""
+
+    def __init__(self) -> None:
+        self.value, self.last = RATE, float("inf")
+
+    def after(self, error: float) -> float:
+        """Return the rate of the next step."""
+        if np.isfinite(self.last):
+            rises = error > self.last
+            self.value = max(LEAST_RATE, SLOWER * self.value) if rises else min(1.0, FASTER * self.value)
+        self.last = error
+        return self.value
+
+
+class LeftOut(NamedTuple):
+    """A posterior of all rows, and the moments [N, P] of each row given the other rows."""
+
+    name: str
+    model: TVGP
+    mean: Array
+    variance: Array
+
+
+def settle(model: TVGP, batch: Batch, *, memory: float | None, is_over: Callable[[], bool]) -> TVGP:
+    """Repeat site steps until the sites are those of the marginals, or until `is_over` returns True."""
+    tolerance = TOLERANCES[model.outputs > 1]
+    rate = Rate()
+    for _ in range(MOST_STEPS):
+        gradients = model._site_gradients(batch, memory=memory)[""]
+        alpha, _, mu = gradients.sums
+        xp = backend_of(mu).xp
+        error = alpha - (model.site_shift - model.site_precision * mu)
+        size = float(xp.mean(xp.sum(error * error, axis=1))) ** 0.5
+        if size < tolerance:
+            break
+        model, _ = model._site_step(gradients, rate.after(size), clip=False)
+        if is_over():
+            break
+    return model
+
+
+def model_of_rows(kernel: Any, likelihood: Any, data: Data, like: TVGP | None) -> TVGP:
+    """Return a model of all rows with this kernel, whose sites start at those of a similar model, if given."""
+    parts = {"kernel": beside(kernel, data.X), "likelihood": likelihood, "weights": data.weights}
+    model = TVGP.from_data(data.X, data.y, **parts, shared_precision=likelihood.latents(1) > 1)
+    return model if like is None else model._with_sites(like.site_shift, like.site_precision)
+
+
+def left_out(name: str, model: TVGP) -> LeftOut:
+    """Return the moments of the rows of a model, each without its own site."""
+    return LeftOut(name, model, *model._without_own_site())
+
+
+def densities(likelihood: Any, mean: Array, variance: Array, y: Array) -> Any:
+    """Return the log densities [N] of the labels of rows with these moments, on the host."""
+    return np.asarray(to_numpy(likelihood.predictive_log_density(mean, variance, y)), dtype=np.float64)
+
+
+def stack(log_densities: Any, weights: Any) -> Any:
+    """Return the weights [K] that maximise the average log density of the mixture of K densities [N, K], by EM.
+
+    Source: Yao, Vehtari, Simpson & Gelman, "Using stacking to average Bayesian predictive distributions", Bayesian
+    Analysis 2018.
+    """
+    count = log_densities.shape[1]
+    p = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
+    rows = np.ones(len(p)) if weights is None else weights
+    found = np.full(count, 1.0 / count)
+    for _ in range(EM_STEPS if count > 1 else 0):
+        share = p * found
+        share = rows @ (share / share.sum(axis=1, keepdims=True)) / rows.sum()
+        found = (share + PSEUDO_ROWS) / (1.0 + PSEUDO_ROWS * count)
+    return found
+
+
+def combine(weights: Any, moments: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Return the moments of the average of models with these moments, as in `agp.processes.Averaged`."""
+    pairs = list(zip(weights.tolist(), moments, strict=True))
+    first, second = (sum((w * x[i] for w, x in pairs[1:]), start=pairs[0][0] * pairs[0][1][i]) for i in (0, 1))
+    return first, second
+
+
+def best_spread(score: Callable[[float], float], several: bool) -> tuple[float, float]:
+    """Return the factor of the predicted variances with the best score, and this score.
+
+    For two classes, left-out rows would favour factors that are too small, and the factor is 1. For more classes, the
+    variances of independent latent functions are too large.
+    """
+    found = [(score(spread), spread) for spread in (SPREADS if several else SPREADS[:1])]
+    best = max(found, key=lambda pair: pair[0])
+    return best[1], best[0]
+
+
+# -- inducing inputs --------------------------------------------------------------------------------------------------
+
+
+def sparse_model(kernel: Any, likelihood: Any, some: Data) -> SVGP:
+    """Return a model without sites whose inducing inputs are those of the given rows."""
+    posterior = partial(Dual.from_prior, tied="white", shared_precision=likelihood.latents(1) > 1)
+    parts = {"kernel": beside(kernel, some.X), "likelihood": likelihood, "posterior": posterior}
+    return SVGP.from_data(some.X, some.y, Z=some.X, **parts)
+
+
+def settle_inducing(model: SVGP, batch: Batch, most: int, *, memory: float | None, is_over: Callable[[], bool]) -> SVGP:
+    """Repeat site steps until the mean of q(u) hardly changes, at most so often, or until `is_over` returns True."""
+    rate, step = Rate(), RATE
+    mean = _white_mean(model)
+    for _ in range(most):
+        update = SiteStep(step, memory=memory)
+        model = update(model, batch, update.init(model))[0]
+        new = _white_mean(model)
+        change = float(np.linalg.norm(new - mean)) / (step * max(float(np.linalg.norm(new)), 1e-300))
+        mean = new
+        if change < CHANGE or is_over():
+            break
+        step = rate.after(change)
+    return model
+
+
+def _white_mean(model: Any) -> Any:
+    """Return the mean [M, P] of Lu^-1 u on the host."""
+    q = model.process.posterior
+    return to_numpy(q.whitened_state(identity(q.precision))[0].white_mean)
+
+
+def place_weights(weights: Any, X: Array) -> Array:
+    """Return weights [K] in the library, dtype and device of X."""
+    return asarray_like(np.asarray(weights), X)
