@@ -169,6 +169,10 @@ class Mathematics(Library):
 
     # -- symmetric matrices [M, M] given by their lower triangles; other entries are unspecified ----------------------
 
+    def triangular_inverse(self, L: Array, /) -> Array | None:
+        """Return L^-1 for a lower triangular L [M, M], or None if the library is no faster than triangular solves."""
+        return None
+
     def lower_cholesky(self, A: Array, d: Array, /) -> Array:
         """Lower triangle of the factor L of A + diag(d) [M, M], for a symmetric A and d, 0-d or [M].
 

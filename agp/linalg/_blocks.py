@@ -70,6 +70,10 @@ def each_cholesky(S: Array, /) -> Array:
 
 def each_inverse(L: Array, /) -> Array:
     """Return L_p^-1 for lower triangular L [P, M, M]."""
-    B = backend_of(L)
-    eye = identity(L)
-    return B.xp.stack([solve_lower(L[p, ...], eye) for p in range(L.shape[0])], axis=0)
+    inverses = [_inverse(L[p, ...]) for p in range(L.shape[0])]
+    return inverses[0][None, ...] if len(inverses) == 1 else backend_of(L).xp.stack(inverses, axis=0)
+
+
+def _inverse(L: Array) -> Array:
+    found = backend_of(L).triangular_inverse(L)
+    return solve_lower(L, identity(L)) if found is None else found

@@ -126,13 +126,13 @@ class TVGP(SiteModel):
             is that of a single observation.
         """
         batch = self._batch(self.X, y, weights=weights, offset=offset)
-        mean, variance = self._without_own_site()
+        (mu, var, _), _ = moments_of_sites(self.kernel(self.X)[0], self.site_shift, self.site_precision)
+        mean, variance = self._without_own_site(mu, var)
         mean = mean if batch.offset is None else mean + batch.offset
         return self.likelihood.predictive_log_density(mean, variance, batch.y)
 
-    def _without_own_site(self) -> tuple[Array, Array]:
-        """Return the means and variances [N, P] of f at the rows, each without the site of the row itself."""
-        (mu, var, _), _ = moments_of_sites(self.kernel(self.X)[0], self.site_shift, self.site_precision)
+    def _without_own_site(self, mu: Array, var: Array) -> tuple[Array, Array]:
+        """Return the moments [N, P] of f at the rows, each without its own site, given those of q(f - h)."""
         xp = backend_of(mu).xp
         left = xp.maximum(1.0 - var * self.site_precision, xp.full_like(var, LEAST_LEFT))
         without = var / left

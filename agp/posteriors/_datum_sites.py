@@ -16,8 +16,8 @@ from typing import Any
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
 
-LEAST_SHARE = 1e-6
-"""The smallest lam2 k(x, x) for which variances are computed from the diagonal of W^-1."""
+LEAST_SHARE = 0.625
+"""Variances are computed from the diagonal of W^-1 if each lam2 k(x, x) is at least eps to this power."""
 
 
 def factorise_sites(K: Array, precision: Array, /) -> tuple[Array, Array]:
@@ -53,7 +53,7 @@ def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple
         D = root @ K
         return prior - xp.sum(D * D, axis=-2).mT
 
-    large = xp.all(precision * prior >= LEAST_SHARE)
+    large = xp.all(precision * prior >= float(xp.finfo(K.dtype).eps) ** LEAST_SHARE)
     var, pull_var = nonnegative(B.cond(large, lambda: explained / precision, differences, likely=True))
     parts = 2.0 * copies * xp.sum(xp.log(diagonal(L))), copies * xp.sum(explained), xp.sum(g * mu)
     rounding = float(xp.finfo(mu.dtype).eps) ** 0.25

@@ -11,10 +11,10 @@ from agp.models import SVGP, TVGP, Ensemble
 from agp.random import generator
 from agp.selection._class_kernels import LATER_STEPS, Searched, Start, compared_kernels, train_kernel, untrained
 from agp.selection._class_posteriors import (
+    Settled,
     best_spread,
     combine,
     densities,
-    left_out,
     model_of_rows,
     place_weights,
     settle,
@@ -185,12 +185,14 @@ class ClassFit:
         """Average posteriors of all rows, with weights by left-out rows."""
         data, likelihood = self.data, self.plan.likelihood
         weights = None if data.weights is None else data.targets_on_host()[1]
-        done: list[Any] = []
+        done: list[Settled] = []
         with self.watch.stage("posterior", data.X.shape[0]):
             for one in found:
-                model = model_of_rows(one.model.kernel, likelihood, data, done[-1].model if done else None)
-                model = settle(model, self.batch, memory=self.plan.memory, is_over=self._is_over)
-                done.append(left_out(one.name, model))
+                model = model_of_rows(one.model.kernel, likelihood, data)
+                like = done[-1].model if done else None
+                kept = {"memory": self.plan.memory, "is_over": self._is_over, "like": like}
+                done.append(settle(one.name, model, self.batch, **kept))
+                self._see(done[-1].model, done[-1].bound)
                 if self.watch.is_done:
                     break
             logs = np.stack([densities(likelihood, x.mean, x.variance, data.y) for x in done], axis=1)
@@ -200,22 +202,19 @@ class ClassFit:
             def score(spread: float) -> float:
                 return float(np.average(densities(likelihood, mean, spread * variance, data.y), weights=weights))
 
-            spread, density = best_spread(score, self.several)
-            self._keep_all([x.model for x in done], shares, spread, density, [x.name for x in done])
+            self._keep_all(done, shares, *best_spread(score, self.several))
         for x, column in zip(done, logs.T, strict=True):
-            self.candidates.append(
-                Candidate(x.name, data.X.shape[0], math.nan, float(np.average(column, weights=weights)))
-            )
+            average = float(np.average(column, weights=weights))
+            self.candidates.append(Candidate(x.name, data.X.shape[0], math.nan, average))
 
-    def _keep_all(self, models: list[Any], shares: Any, spread: float, density: float, names: list[str]) -> None:
-        bounds = [float(model.bound(self.data.X, self.data.y, weights=self.data.weights)[0]) for model in models]
-        model = models[0]
-        if len(models) > 1 or spread != 1.0:
-            model = Ensemble(tuple(models), place_weights(shares, self.data.X), spread)
-        kernel = " and ".join(names)
+    def _keep_all(self, done: list[Settled], shares: Any, spread: float, density: float) -> None:
+        """Keep the average of several posteriors, or a single one."""
+        model: Any = done[0].model
+        if len(done) > 1 or spread != 1.0:
+            model = Ensemble(tuple(x.model for x in done), place_weights(shares, self.data.X), spread)
+        bound = float(shares @ np.asarray([x.bound for x in done]))
         kind = f"a posterior of all {self.data.X.shape[0]:,} rows"
-        self._see(model, float(shares @ bounds))
-        self.chosen = Chosen(model, kernel, kind, float(shares @ bounds), density)
+        self.chosen = Chosen(model, ", ".join(x.name for x in done), kind, bound, density)
 
     def _is_over(self) -> bool:
         return self.watch.is_done

@@ -1,16 +1,19 @@
 """Posteriors of classifiers: fixed points of sites, weights of kernels by left-out rows, and inducing inputs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.batch import Batch
-from agp.linalg import identity
+from agp.likelihoods import expected_row_density
+from agp.linalg import diagonal, identity
 from agp.models import SVGP, TVGP
-from agp.posteriors import Dual
+from agp.posteriors import Dual, moments_of_sites
 from agp.selection._climb import beside
 from agp.selection._rows import Data
 from agp.updates import SiteStep
@@ -22,6 +25,10 @@ TOLERANCES = 1e-3, 1e-2
 function, and for several, whose expectations are averages over samples."""
 CHANGE = 2e-2
 """With inducing inputs, site steps end when the mean of q(u) changes by less than this fraction of itself."""
+SITE_SAMPLES = 64
+"""The number of samples for the expectations of site steps for three or more classes."""
+LEAST_SHARE = 1e-9
+"""The smallest product of a precision and k(x, x), in site steps."""
 RATE, LEAST_RATE, SLOWER, FASTER = 1.0, 0.3, 0.7, 1.3
 """The first rate and the smallest rate of site steps, and the factors after an increase and a decrease of the error."""
 SPREADS = (1.0, 0.5, 0.25)
@@ -45,43 +52,54 @@ class Rate:
         return self.value
 
 
-class LeftOut(NamedTuple):
-    """A posterior of all rows, and the moments [N, P] of each row given the other rows."""
+class Settled(NamedTuple):
+    """A posterior of all rows at its fixed point."""
 
     name: str
     model: TVGP
+    bound: float
     mean: Array
+    """The mean [N, P] of each row given the other rows."""
     variance: Array
+    """The variance [N, P] of each row given the other rows."""
 
 
-def settle(model: TVGP, batch: Batch, *, memory: float | None, is_over: Callable[[], bool]) -> TVGP:
-    """Repeat site steps until the sites are those of the marginals, or until `is_over` returns True."""
-    tolerance = TOLERANCES[model.outputs > 1]
-    rate = Rate()
+def settle(
+    name: str, model: TVGP, batch: Batch, *, memory: float | None, is_over: Callable[[], bool], like: TVGP | None = None
+) -> Settled:
+    """Repeat site steps until the sites are those of the marginals, or until `is_over` returns True.
+
+    The first steps start at the sites of a similar model, if given, or at the prior. The covariance of the rows is
+    computed once.
+    """
+    K, _ = model.kernel(batch.X)
+    xp, several = backend_of(K).xp, model.outputs > 1
+    stepping = model
+    if several:
+        stepping = tree.replace(model, {"likelihood": replace(model.likelihood, fixed_samples=SITE_SAMPLES)})
+    sites = (stepping if like is None else like).site_shift, (stepping if like is None else like).site_precision
+    rate, least = Rate(), LEAST_SHARE / xp.max(diagonal(K))
+    (mu, var, kl), _ = moments_of_sites(K, *sites)
     for _ in range(MOST_STEPS):
-        gradients = model._site_gradients(batch, memory=memory)[""]
-        alpha, _, mu = gradients.sums
-        xp = backend_of(mu).xp
-        error = alpha - (model.site_shift - model.site_precision * mu)
+        alpha, beta = stepping._gradients_of_sites(mu, var, batch, None, memory)
+        error = alpha - (sites[0] - sites[1] * mu)
         size = float(xp.mean(xp.sum(error * error, axis=1))) ** 0.5
-        if size < tolerance:
+        if size < TOLERANCES[several] or is_over():
             break
-        model, _ = model._site_step(gradients, rate.after(size), clip=False)
-        if is_over():
-            break
-    return model
+        beta = xp.maximum(beta, xp.broadcast_to(least, beta.shape))
+        step = rate.after(size)
+        sites = tuple(backend_of(K).lerp(x, y, step) for x, y in zip(sites, (alpha + beta * mu, beta), strict=True))
+        (mu, var, kl), _ = moments_of_sites(K, *sites)
+    model = model._with_sites(*sites)
+    value, _ = expected_row_density(model.likelihood, mu, var, batch)
+    bound = float(xp.sum(value) - kl)
+    return Settled(name, model, bound, *model._without_own_site(mu, var))
 
 
-def model_of_rows(kernel: Any, likelihood: Any, data: Data, like: TVGP | None) -> TVGP:
-    """Return a model of all rows with this kernel, whose sites start at those of a similar model, if given."""
+def model_of_rows(kernel: Any, likelihood: Any, data: Data) -> TVGP:
+    """Return a model of all rows with this kernel, without sites."""
     parts = {"kernel": beside(kernel, data.X), "likelihood": likelihood, "weights": data.weights}
-    model = TVGP.from_data(data.X, data.y, **parts, shared_precision=likelihood.latents(1) > 1)
-    return model if like is None else model._with_sites(like.site_shift, like.site_precision)
-
-
-def left_out(name: str, model: TVGP) -> LeftOut:
-    """Return the moments of the rows of a model, each without its own site."""
-    return LeftOut(name, model, *model._without_own_site())
+    return TVGP.from_data(data.X, data.y, **parts, shared_precision=likelihood.latents(1) > 1)
 
 
 def densities(likelihood: Any, mean: Array, variance: Array, y: Array) -> Any:
