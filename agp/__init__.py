@@ -82,7 +82,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
         StudentT,
     )
     from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
-    from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, Coregionalised, DeepGP
+    from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, Coregionalised, DeepGP, Ensemble
     from agp.predictors import Predictor
     from agp.selection import fit_regression
     from agp.summaries import summary
@@ -109,6 +109,7 @@ __all__ = [
     "ConstantMean",
     "Coregionalised",
     "DeepGP",
+    "Ensemble",
     "Exponential",
     "Gamma",
     "Gaussian",
@@ -187,7 +188,7 @@ _HOMES: dict[str, str] = {
         "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT"
     ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
-    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP",
+    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP Ensemble",
     "predictors": "Predictor",
     "selection": "fit_regression",
     "summaries": "summary",

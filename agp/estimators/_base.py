@@ -31,9 +31,9 @@ from agp.inspection import column_names
 from agp.kernels import kernel_or_auto
 from agp.likelihoods import Likelihood
 from agp.methods import METHODS, Method, build, updates_of
-from agp.models import Model, valid_data
+from agp.models import Ensemble, Model, valid_data
 from agp.predictors import Imputations, Predictor
-from agp.selection import select_kernel
+from agp.selection import Candidate, select_kernel
 from agp.training import (
     FINAL_RATE_FRACTION,
     RATE,
@@ -309,6 +309,20 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.n_iter_, self.history_ = result.steps, result.trace
         self.converged_, self.learned_ = result.converged, result.learned
 
+    def _keep_search(self, result: Any, method: str) -> None:
+        """Store the result of a fit that chose the kernel, and the name of the method that it chose."""
+        self._keep(result)
+        self.method_, self.bound_, self.kernel_ = method, result.bound, result.kernel
+        columns = zip(*result.candidates, strict=True)
+        self.candidates_ = {name: [*column] for name, column in zip(Candidate._fields, columns, strict=True)}
+
+    def _step_limit(self) -> list[Any]:
+        """Return callbacks that end a fit after `max_steps` steps."""
+        if self.max_steps is None:
+            return []
+        steps = check_whole("max_steps", self.max_steps)
+        return [lambda seen: seen.step >= steps]
+
     def _batch(self, model: Any, X: Array) -> int | None:
         if self.batch_size is None or (self.method == "auto" and not model.stochastic):
             return None
@@ -335,6 +349,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Take one training step on more rows."""
         if not self._record.takes_parts:
             msg = f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
+            raise ValueError(msg)
+        if isinstance(self.model_, Ensemble):
+            msg = "the model averages posteriors, which further rows cannot update; start again, with method='wsvgp'."
             raise ValueError(msg)
         X, y = valid_data(data.X, data.y, missing=self.model_.likelihood.missing)
         batch = self.model_._batch(X, y, **data.known)

@@ -1,6 +1,7 @@
 """Classification that follows scikit-learn's conventions."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -15,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp._context import public
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
-from agp.estimators._arrays import as_output, check_choice, fill_masked, is_foreign, on_host
+from agp.estimators._arrays import as_output, check_choice, fill_masked, is_foreign, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._columns import category_order, missing_rows
 from agp.estimators._distribution import At, Distribution
@@ -25,30 +26,37 @@ from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import Method
 from agp.models import level_probabilities
 from agp.repairs import outside
+from agp.selection import fit_classification
 
 MANY_ROWS = 20
 """The number of rows above which nearly as many labels as rows cause a warning."""
 FULL_ROWS = 128
-"""The maximum number of rows for which the default method uses no inducing inputs."""
+"""The maximum number of rows for which the default method for ordered classes uses no inducing inputs."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPClassifier(ClassifierMixin, Distribution):
     """Gaussian-process classification into two or more classes, with calibrated probabilities.
 
-    For two classes, the likelihood is Bernoulli with the probit link; for more classes, it is a softmax with one latent
-    function per class. With ``likelihood="ordinal"``, ordered classes share one latent function, and each class is a
-    bin of its values (`agp.Ordinal`).
+    By default, `agp.selection.fit_classification` chooses the kernels, and averages posteriors of all rows. For two
+    classes, the likelihood is Bernoulli with the logit link; for more classes, it is a softmax with one latent function
+    per class. With ``likelihood="ordinal"``, ordered classes share one latent function, and each class is a bin of its
+    values (`agp.Ordinal`).
 
     Parameters
     ----------
     method
         "auto", or the short name (as in `agp compare`) of a method that supports any likelihood: "tvgp" (without
-        inducing inputs), "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. "auto" selects t-VGP for one
-        latent function and up to 128 rows, and W-SVGP otherwise.
+        inducing inputs), "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. "auto" selects t-VGP for up
+        to 2,000 rows, and t-SVGP for more; for ordered classes, and with `num_inducing`, `layers` or `batch_size`,
+        t-VGP for one latent function and up to 128 rows, and W-SVGP otherwise. With a method or these parameters, two
+        classes have the probit link.
     likelihood
         "auto", or "ordinal" for ordered classes. Ordered classes must be numbers, or an ordered categorical series from
         pandas or polars; text without an order raises an error.
+    class_weight
+        Factors of the weights of the rows, by class: a dictionary from labels to numbers, "balanced" for factors with
+        which all classes have the same total weight, or None. Probabilities then refer to the weighted classes.
     kernel, num_inducing, layers, missing, keep, backend, device, dtype
         As in `GPRegressor`.
     tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
@@ -64,9 +72,12 @@ class GPClassifier(ClassifierMixin, Distribution):
         As in `GPRegressor`.
     left_out_
         As in `GPRegressor`.
+    kernel_, candidates_
+        As in `GPRegressor`, if `fit_classification` chose the kernels. The model may average several kernels.
     """
 
     likelihood: str = "auto"
+    class_weight: Any = None
 
     @public(repairs=False, ignore=None)
     @all_or_nothing
@@ -78,7 +89,10 @@ class GPClassifier(ClassifierMixin, Distribution):
         data = self._data(X, y, sample_weight, reset=True)
         self._note_facts(data)
         rows, data = data.X.shape[0], data.distinct(spread_learned=False)
-        self._fit(self._model(data, parts=False), data)
+        if self._chooses(data):
+            self._fit_classification(data)
+        else:
+            self._fit(self._model(data, parts=False), data)
         self.n_rows_seen_ = rows
         return self
 
@@ -132,6 +146,27 @@ class GPClassifier(ClassifierMixin, Distribution):
     def _methods(self) -> dict[str, Method]:
         return {name: method for name, method in super()._methods().items() if not method.gaussian_only}
 
+    def _chooses(self, data: Observations) -> bool:
+        """Whether `fit_classification` chooses the kernels and the posterior."""
+        given = (self.method, self.num_inducing, self.layers, self.batch_size)
+        return given == ("auto", None, None, None) and "order_" not in vars(self) and not backend_of(data.X).is_lazy
+
+    def _fit_classification(self, data: Observations) -> None:
+        self._seed = resolve_seed(self.random_state)
+        count = self.classes_.shape[0]
+        result = fit_classification(
+            data.X,
+            data.y,
+            likelihood=Bernoulli(link="logit") if count == 2 else Softmax(count),
+            kernel=self._given_kernel(),
+            weights=data.weights,
+            max_seconds=self.max_seconds,
+            seed=self._seed,
+            callbacks=self._step_limit(),
+            progress=bool(self.verbose),
+        )
+        self._keep_search(result, "tvgp" if result.holds_data else "tsvgp")
+
     def _usual_method(self, rows: int) -> str:
         return "tvgp" if rows <= FULL_ROWS and self._likelihood().latents(1) == 1 else "wsvgp"
 
@@ -172,7 +207,18 @@ class GPClassifier(ClassifierMixin, Distribution):
             self._learn_classes(labels, y)
         elif reset:
             self._learn_classes(_beside(classes, labels), classes)
-        return Observations(A, self._targets(labels, A), weights).drop_zero_weights()
+        data = Observations(A, self._targets(labels, A), weights)
+        if self.class_weight is not None:
+            data = data._replace(weights=self._class_weights(data))
+        return data.drop_zero_weights()
+
+    def _class_weights(self, data: Observations) -> Array:
+        """Return the weights [N] of the rows times the factors of their classes."""
+        codes = to_numpy(data.y)[:, 0].astype(int)
+        weights = np.ones(len(codes)) if data.weights is None else to_numpy(data.weights)
+        classes = on_host(self.classes_)[self._order()]
+        factors = factors_of_classes(self.class_weight, classes, np.bincount(codes, weights, len(classes)))
+        return asarray_like(weights * factors[codes], data.X)
 
     def _labels(self, X: Any, y: Any) -> Any:
         check_choice("likelihood", self.likelihood, ("auto", "ordinal"))
@@ -247,6 +293,25 @@ class GPClassifier(ClassifierMixin, Distribution):
             return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1)
         mean = at.predictor.predict(at.X, observed=True).mean
         return backend_of(mean).xp.concat([1.0 - mean, mean], axis=1) if self.classes_.shape[0] == 2 else mean
+
+
+def factors_of_classes(given: Any, classes: Any, totals: Any) -> Any:
+    """Return the factors [C] of the weights of rows, given the argument `class_weight` and the total weights [C]."""
+    if isinstance(given, str) and given == "balanced":
+        present = totals > 0.0
+        return np.where(present, totals.sum() / (present.sum() * np.where(present, totals, 1.0)), 1.0)
+    if not isinstance(given, Mapping):
+        msg = f"class_weight is {given!r}, but must be None, 'balanced' or a dictionary from labels to numbers."
+        raise ValueError(msg)
+    known = classes.tolist()
+    if unknown := [label for label in given if label not in known]:
+        msg = f"class_weight has the label {unknown[0]!r}, which y does not have; the classes are {known}."
+        raise ValueError(msg)
+    factors = np.asarray([float(given.get(label, 1.0)) for label in known])
+    if not (np.isfinite(factors).all() and (factors >= 0.0).all() and (factors * totals).any()):
+        msg = f"class_weight is {given!r}, but its numbers must be finite and zero or more, and not all zero."
+        raise ValueError(msg)
+    return factors
 
 
 def _order_of(classes: Any, values: list[Any] | None) -> Any:

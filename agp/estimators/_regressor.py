@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from agp._context import public
 from agp.backend import Array, backend_of
-from agp.checks import as_columns, check_whole
+from agp.checks import as_columns
 from agp.estimators._arrays import (
     as_output,
     asarray_in_range,
@@ -45,7 +45,7 @@ from agp.means import ConstantMean
 from agp.methods import METHODS, Method
 from agp.models import GPR
 from agp.repairs import outside
-from agp.selection import EXACT_ROWS, REGRESSION_METHODS, Candidate, fit_regression
+from agp.selection import EXACT_ROWS, REGRESSION_METHODS, fit_regression
 
 GROWING_KINDS = ("shared", "intrinsic")
 """The values of `outputs` with a single set of inducing inputs, whose number can be chosen during training."""
@@ -312,7 +312,6 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _fit_regression(self, data: Observations) -> None:
         self._seed = resolve_seed(self.random_state)
-        steps = None if self.max_steps is None else check_whole("max_steps", self.max_steps)
         result = fit_regression(
             data.X,
             data.y,
@@ -325,14 +324,10 @@ class GPRegressor(RegressorMixin, Distribution):
             tolerance=self.tolerance,
             max_seconds=self.max_seconds,
             seed=self._seed,
-            callbacks=[] if steps is None else [lambda seen: seen.step >= steps],
+            callbacks=self._step_limit(),
             progress=bool(self.verbose),
         )
-        self._keep(result)
-        self.method_ = "gpr" if isinstance(result.model, GPR) else "sgpr"
-        self.bound_, self.kernel_ = result.bound, result.kernel
-        columns = zip(*result.candidates, strict=True)
-        self.candidates_ = {name: [*column] for name, column in zip(Candidate._fields, columns, strict=True)}
+        self._keep_search(result, "gpr" if isinstance(result.model, GPR) else "sgpr")
 
     def _usual_method(self, rows: int) -> str:
         if self.outputs != "shared" or not self._single or not self._is_gaussian:

@@ -5,6 +5,7 @@ from agp.models._base import Model
 from agp.models._cggp import CGGP
 from agp.models._computation_aware import CaGP
 from agp.models._deep_gp import DeepGP
+from agp.models._ensemble import Ensemble
 from agp.models._gpr import GPR
 from agp.models._growth import add_inducing
 from agp.models._several_outputs import Coregionalised
@@ -28,6 +29,7 @@ __all__ = [
     "CaGP",
     "Coregionalised",
     "DeepGP",
+    "Ensemble",
     "Model",
     "Variational",
     "add_inducing",

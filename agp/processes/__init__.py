@@ -1,6 +1,7 @@
 """Sparse GPs, and stacks, mixtures and layers of processes. Every process maps inputs to marginals."""
 
 from agp._deprecated import former_names
+from agp.processes._averaged import Averaged
 from agp.processes._base import Process
 from agp.processes._deep import Deep
 from agp.processes._each_patch import Patchwise
@@ -13,6 +14,7 @@ from agp.processes._sparse import Sparse, SparsePrior
 from agp.processes._stack import Stack
 
 __all__ = [
+    "Averaged",
     "ComputationAware",
     "Deep",
     "FixedMap",
@@ -31,6 +33,7 @@ __getattr__ = former_names(__name__, EachPatch="Patchwise", Known="FixedMap", Mi
 
 # for other subpackages
 from agp.processes._at_rows import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals
+from agp.processes._averaged import check_average
 from agp.processes._base import MixedPrecision, check_process
 from agp.processes._of_data import IterativeFactor, ProjectedFactor
 from agp.processes._paths import conditional_paths

@@ -2,7 +2,8 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -249,16 +250,25 @@ class Composite(Process):
         return tuple(factor for factor, _ in found), pullback
 
     def prepare_means(self, factor: Any, /) -> Any:
-        return tuple(child.prepare_means(one) for child, one in zip(self._children, factor, strict=True))
+        return tuple(child.prepare_means(one) for child, one in self._with(factor))
 
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        found = [child.kl_divergence(one) for child, one in zip(self._children, factor, strict=True)]
+        found = [child.kl_divergence(one) for child, one in self._with(factor)]
 
         def pullback(bar):
             own, factors = zip(*(pull(bar) for _, pull in found), strict=True)
             return tree.cotangent(self, **{self.children: own}), factors
 
         return sum((kl for kl, _ in found[1:]), start=found[0][0]), pullback
+
+    def _with(self, factor: Any) -> list[tuple[Process, Any]]:
+        """Return each part with its factor."""
+        return list(zip(self._children, factor, strict=True))
+
+    def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Any]:
+        """Join the cotangents (part_bar, factor_bar, X_bar) of parts that share their inputs."""
+        own, factors, inputs = zip(*bars, strict=True)
+        return tree.cotangent(self, **{self.children: own}), factors, reduce(tree.add, inputs)
 
     def recompute_factors(self) -> Self:
         new = tuple(child.recompute_factors() for child in self._children)

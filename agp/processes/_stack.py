@@ -1,7 +1,6 @@
 """Independent processes, side by side."""
 
 from collections.abc import Iterable
-from functools import reduce
 from typing import Any, ClassVar
 
 from agp import tree
@@ -147,16 +146,9 @@ class Stack(SideBySide, Composite):
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
-    def _with(self, factor: Any) -> list[tuple[Process, Any]]:
-        return list(zip(self.parts, factor, strict=True))
-
     def _split(self, bar: Array) -> list[Array]:
         """Split the columns of an array into one array [R, outputs] for each part."""
         return [bar[..., columns] for columns in groups_of([part.outputs for part in self.parts])]
-
-    def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:
-        own, factors, inputs = zip(*bars, strict=True)
-        return tree.cotangent(self, parts=own), factors, reduce(tree.add, inputs)
 
 
 def _side_by_side(columns: Iterable[Array]) -> Array:

@@ -107,6 +107,7 @@ class Chosen(NamedTuple):
     """The bound of all rows, in nats."""
     log_density: float
     """The average log density of left-out or held-out rows."""
+    holds_data: bool = True
 
 
 class ClassFit:
@@ -243,7 +244,7 @@ class ClassFit:
             if spread != 1.0:
                 model = Ensemble((model,), place_weights([1.0], self.data.X), spread)
             kind = f"a posterior with {count:,} inducing inputs on {rows.total:,} rows"
-            self.chosen = Chosen(model, one.name, kind, bound, density)
+            self.chosen = Chosen(model, one.name, kind, bound, density, holds_data=False)
             self._see(model, bound)
         scores = Candidate(one.name, rows.total, math.nan, math.nan, held_out=density)
         self.candidates.append(scores)
@@ -320,6 +321,7 @@ class ClassFit:
             baseline=baseline,
             log_density=best.log_density,
             learned=bool(learned),
+            holds_data=best.holds_data,
         )
 
     def _keep_untrained(self) -> None:

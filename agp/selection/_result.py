@@ -73,3 +73,6 @@ class RegressionResult(SearchResult[GPR | SVGP]):
 @dataclass
 class ClassificationResult(SearchResult[Ensemble | TVGP | SVGP]):
     """The result of `fit_classification`. `kernel` names all kernels that the model averages."""
+
+    holds_data: bool = True
+    """Whether the posterior is that of all rows, which the model stores, and not one with inducing inputs."""

@@ -14,7 +14,7 @@ from agp.kernels import Constant, Linear, Matern52, White
 from agp.likelihoods import Gaussian
 from agp.means import ConstantMean
 from agp.priors import Gamma, LogNormal, Normal, Relative, log_prior
-from agp.training._newton import Evidence, _prior_at
+from agp.training._newton import Evidence, prior_along_coordinates
 
 
 @pytest.mark.cover(2)
@@ -249,7 +249,7 @@ def test_the_curvature_of_a_log_normal_prior_is_its_precision():
     model, _ = case("rbf-ard")
     leaf = next(leaf for leaf in tree.describe(model) if leaf.name == "kernel.lengthscale")
     for prior in (LogNormal(0.3, 0.7), Relative(LogNormal(0.3, 0.7))):
-        value, slope, second = _prior_at(leaf._replace(unit=np.asarray(2.0)), prior)
+        value, slope, second = prior_along_coordinates(leaf._replace(unit=np.asarray(2.0)), prior)
         x = leaf.value / (2.0 if isinstance(prior, Relative) else 1.0)
         np.testing.assert_allclose(slope, -(np.log(x) - 0.3) / 0.49 - 1.0, rtol=1e-12)
         np.testing.assert_allclose(second, 1.0 / 0.49, rtol=1e-6)
@@ -260,6 +260,6 @@ def test_the_curvature_of_a_log_normal_prior_is_its_precision():
 def test_the_curvature_of_a_normal_prior_is_in_units():
     model, _ = case("rbf-ard", "constant")
     leaf = next(leaf for leaf in tree.describe(model) if leaf.name == "mean_function.value")
-    _, slope, second = _prior_at(leaf._replace(unit=np.asarray(4.0)), Normal(0.2, 0.5))
+    _, slope, second = prior_along_coordinates(leaf._replace(unit=np.asarray(4.0)), Normal(0.2, 0.5))
     np.testing.assert_allclose(slope, -(leaf.value - 0.2) / 0.25 * 4.0, rtol=1e-12)
     np.testing.assert_allclose(second, 16.0 / 0.25, rtol=1e-6)

@@ -1,0 +1,227 @@
+"""Weighted averages of processes that were fitted to the same data."""
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import Any, ClassVar, NoReturn
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_like, check_positive
+from agp.processes._base import Composite, Process, SitePull, check_processes
+from agp.processes._paths import Paths
+
+TOLERANCE = 1e-5
+"""The largest difference between the sum of the weights and 1."""
+
+
+def check_average(what: str, weights: Array, spread: float, count: int, reference: tuple[str, Array]) -> None:
+    """Raise an error unless `weights` has `count` positive entries with the sum 1, and `spread` is a positive number.
+
+    The weights must have the library, dtype and device of the reference, which is a name and an array.
+    """
+    check_positive("spread", spread)
+    check_like("weights", weights, *reference)
+    if tuple(weights.shape) != (count,):
+        msg = (
+            f"weights has shape {tuple(weights.shape)}, but must have shape ({count},); pass one weight for each "
+            f"{what}."
+        )
+        raise ValueError(msg)
+    B = backend_of(weights)
+    if B.is_concrete(weights):
+        least, total = float(B.xp.min(weights)), float(B.xp.sum(weights))
+        if not (least > 0.0 and abs(total - 1.0) <= TOLERANCE):
+            msg = (
+                f"weights must be positive with the sum 1, but the smallest is {least:g} and the sum is {total:g}; "
+                "divide them by their sum."
+            )
+            raise ValueError(msg)
+
+
+@tree.model
+class Averaged(Composite):
+    """A weighted average of Gaussian processes with the same inputs and outputs, for predictions.
+
+    If the parts have the means m_k and the covariances C_k, the average has the mean sum_k w_k m_k and the covariance
+    spread sum_k w_k C_k. It is the process m + sum_k sqrt(spread w_k) (f_k - m_k), where m is this mean and the parts
+    f_k are independent. The errors of models that were fitted to the same data are alike, so an average does not have
+    smaller variances. The average of independent errors would have the covariance sum_k w_k^2 C_k.
+
+    Parameters
+    ----------
+    parts
+        The K processes. Each output must be an independent function.
+    weights
+        The weights w [K], which are positive with the sum 1. They have no gradient.
+    spread
+        The factor by which variances are multiplied.
+    """
+
+    parts: tuple[Process, ...]
+    weights: Array = tree.constant()
+    spread: float = 1.0
+
+    children: ClassVar[str] = "parts"
+    shares_inputs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_processes("parts of an Averaged", self.parts)
+
+    @property
+    def outputs(self) -> int:
+        return self.parts[0].outputs
+
+    @property
+    def width(self) -> int:
+        return self.parts[0].width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.parts[0].reference
+
+    @property
+    def rows_share_work(self) -> bool:  # type: ignore[override]
+        return any(part.rows_share_work for part in self.parts)
+
+    @property
+    def correlated(self) -> bool:
+        return any(part.correlated for part in self.parts)
+
+    @property
+    def floats_per_row(self) -> int:
+        return sum(part.floats_per_row for part in self.parts) + 2 * self.outputs
+
+    @property
+    def floats_per_mean(self) -> int:
+        return self.outputs + max(part.floats_per_mean for part in self.parts)
+
+    def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        found = [part.project(one, X) for part, one in self._with(factor)]
+
+        def pullback(mu_bar, var_bar):
+            pulls = enumerate(pull for _, pull in found)
+            return self._join_cotangents(
+                pull(self.weights[k] * mu_bar, self.spread * self.weights[k] * var_bar) for k, pull in pulls
+            )
+
+        mean = self._average(mu for (mu, _), _ in found)
+        return (mean, self.spread * self._average(var for (_, var), _ in found)), pullback
+
+    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+        (mu, var), pull = self.project(factor, X)
+        above, zero = var > 0.0, xp.zeros_like(var)
+        root = xp.sqrt(xp.where(above, var, 1.0 + zero))
+        samples = mu[None, :, :] + xp.where(above, root, zero)[None, :, :] * noise
+
+        def pullback(bar):
+            bars = xp.reshape(bar, noise.shape)
+            slope = xp.where(above, 0.5 / root, zero)
+            return pull(xp.sum(bars, axis=0), slope * xp.sum(bars * noise, axis=0))
+
+        return xp.reshape(samples, (-1, self.outputs)), pullback
+
+    def project_mean(self, factor: Any, X: Array, /) -> Array:
+        return self._average(part.project_mean(one, X) for part, one in self._with(factor))
+
+    def project_covariance(self, factor: Any, X: Array, /) -> Array:
+        return self.spread * self._average(part.project_covariance(one, X) for part, one in self._with(factor))
+
+    def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
+        parts = tuple(part.paths(one, rng, count, features) for part, one in self._with(factor))
+        return AveragedPaths(parts, self, factor)
+
+    def check(self) -> None:
+        for name, numbers in (
+            ("outputs", [part.outputs for part in self.parts]),
+            ("input columns", [part.width for part in self.parts]),
+        ):
+            if len(set(numbers)) > 1:
+                several = ", ".join(map(str, numbers))
+                msg = f"the parts of an Averaged have different numbers of {name} ({several}); make the numbers equal."
+                raise ValueError(msg)
+        for part in self.parts:
+            if part.samples > 1 or part.depth > 1:
+                msg = f"{type(part).__name__} is not Gaussian, so Averaged cannot average it; use other parts."
+                raise ValueError(msg)
+            if part.mixing is not None or part.latents != part.outputs:
+                msg = (
+                    f"the outputs of {type(part).__name__} are mixtures of functions, which Averaged cannot average; "
+                    "use parts with a function for each output."
+                )
+                raise ValueError(msg)
+            part.check()
+        check_average("part", self.weights, self.spread, len(self.parts), self.reference)
+
+    # -- steps of a variational bound --------------------------------------------------------------------------------
+
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        self._refuse("KL divergence")
+
+    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
+        self._refuse("sites")
+
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return ()
+
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        return {}
+
+    def _refuse(self, what: str) -> NoReturn:
+        msg = f"{type(self).__name__} has no {what}; train the models whose processes it averages."
+        raise TypeError(msg)
+
+    def _average(self, several: Iterable[Array]) -> Array:
+        """Compute sum_k w_k x_k for arrays x_k of equal shapes."""
+        return reduce(tree.add, (self.weights[k] * x for k, x in enumerate(several)))
+
+
+@tree.model
+class AveragedPaths(Paths):
+    """Sample paths m + sum_k a_k (f_k - m_k) of an average, with a_k = sqrt(spread w_k), given sample paths of f_k."""
+
+    parts: tuple[Paths, ...]
+    process: Averaged
+    factor: Any
+    """The factor of the average, from which the means m_k are computed."""
+
+    @property
+    def count(self) -> int:
+        return self.parts[0].count
+
+    @property
+    def outputs(self) -> int:
+        return self.process.outputs
+
+    @property
+    def width(self) -> int:
+        return self.process.width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.process.reference
+
+    @property
+    def floats_per_row(self) -> int:
+        samples = (len(self.parts) + 2) * self.count * self.outputs
+        return sum(part.floats_per_row for part in self.parts) + self.process.floats_per_row + samples
+
+    def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp, groups = backend_of(X).xp, X.shape[:-2]  # (S,) if each sample has its own inputs
+        rows, weights = xp.reshape(X, (-1, X.shape[-1])), self.process.weights
+        scales = xp.sqrt(self.process.spread * weights)
+        of_means = weights - scales
+        found = [part.evaluate(X) for part in self.parts]
+        processes = self.process._with(self.factor)
+        means = [xp.reshape(part.project_mean(one, rows), (*groups, -1, self.outputs)) for part, one in processes]
+        values = (scales[k] * f + of_means[k] * m for k, ((f, _), m) in enumerate(zip(found, means, strict=True)))
+
+        def pullback(bar):
+            total = xp.reshape(bar if groups else xp.sum(bar, axis=0), (-1, self.outputs))
+            X_bar = reduce(tree.add, (pull(scales[k] * bar) for k, (_, pull) in enumerate(found)))
+            pulls = enumerate(part.project(one, rows)[1] for part, one in processes)
+            rows_bar = reduce(tree.add, (pull(of_means[k] * total, xp.zeros_like(total))[-1] for k, pull in pulls))
+            return tree.add(X_bar, None if rows_bar is None else xp.reshape(rows_bar, X.shape))
+
+        return reduce(tree.add, values), pullback
