@@ -56,6 +56,13 @@ class Softmax(MultiClass):
         f = mu + root * eps
         return f - log_sum_exp(f, axis=-1)[..., None]
 
+    def _probabilities(self, mu: Array, var: Array, draws: Drawn = None) -> Array:
+        """Compute the softmax of the samples [S, N, C]."""
+        xp = backend_of(mu).xp
+        f = mu + root_and_slope(var)[0] * self._noise(mu, draws)
+        e = xp.exp(f - xp.max(f, axis=-1, keepdims=True))
+        return e / xp.sum(e, axis=-1, keepdims=True)
+
     def _log_density(self, log_p: Array, y: Array) -> Array:
         """Return the log probabilities of the labels [S, N]."""
         xp = backend_of(log_p).xp
@@ -81,7 +88,7 @@ class Softmax(MultiClass):
         This estimate of beta is never negative, and it is less noisy than the derivative of the Monte Carlo estimate.
         """
         xp = backend_of(mu).xp
-        p = xp.exp(self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu, draws)))
+        p = self._probabilities(mu, var, draws)
         label = xp.astype(self.is_label(y), mu.dtype)
         return label - xp.mean(p, axis=0), xp.mean(p * (1.0 - p), axis=0)
 
@@ -91,7 +98,7 @@ class Softmax(MultiClass):
         The precision is at least `LEAST_PRECISION`, since rows whose label is certain have W = 0.
         """
         xp = backend_of(mu).xp
-        p = xp.exp(self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu, draws)))
+        p = self._probabilities(mu, var, draws)
         mean, square = xp.mean(p, axis=0), xp.mean(p * p, axis=0)
         rows = xp.permute_dims(p, (1, 0, 2))  # [N, S, C]
         # |E[p p^T]|^2, from the smaller one of the two Gram matrices
@@ -106,8 +113,7 @@ class Softmax(MultiClass):
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         """Return the class probabilities p [N, C] as means, and p (1 - p) [N, C] as variances."""
         xp = backend_of(mu).xp
-        log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))
-        p = xp.mean(xp.exp(log_p), axis=0)
+        p = xp.mean(self._probabilities(mu, var), axis=0)
         # 1 - p as the sum of the other probabilities, which is accurate for p close to 1
         others = p @ (xp.ones((self.classes, self.classes), **like(p)) - xp.eye(self.classes, **like(p)))
         return Prediction(p, positive_variance(p * others))

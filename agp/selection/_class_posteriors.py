@@ -10,6 +10,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.batch import Batch
+from agp.chunking import row_ranges, rows_within
 from agp.likelihoods import expected_row_density
 from agp.linalg import diagonal, identity
 from agp.models import SVGP, TVGP
@@ -91,8 +92,12 @@ def settle(
         sites = tuple(backend_of(K).lerp(x, y, step) for x, y in zip(sites, (alpha + beta * mu, beta), strict=True))
         (mu, var, kl), _ = moments_of_sites(K, *sites)
     model = model._with_sites(*sites)
-    value, _ = expected_row_density(model.likelihood, mu, var, batch)
-    bound = float(xp.sum(value) - kl)
+
+    def expected(mu: Array, var: Array, y: Array, weights: Array | None) -> Array:
+        return expected_row_density(model.likelihood, mu, var, Batch(y, y, weights=weights))[0]
+
+    values = by_blocks(expected, model.likelihood, mu, var, batch.y, batch.weights)
+    bound = float(np.sum(values)) - float(kl)
     return Settled(name, model, bound, *model._without_own_site(mu, var))
 
 
@@ -102,9 +107,19 @@ def model_of_rows(kernel: Any, likelihood: Any, data: Data) -> TVGP:
     return TVGP.from_data(data.X, data.y, **parts, shared_precision=likelihood.latents(1) > 1)
 
 
+def by_blocks(f: Callable[..., Array], likelihood: Any, mu: Array, *rows: Array | None) -> Any:
+    """Return ``f(mu, *rows)`` [N] on the host, for arrays [N, ...] or None, in blocks of rows that fit into memory."""
+    block = rows_within(None, likelihood.floats_per_row * mu.shape[1], mu)
+    parts = [
+        to_numpy(f(*(None if x is None else x[start:stop, ...] for x in (mu, *rows))))
+        for start, stop in row_ranges(mu.shape[0], block)
+    ]
+    return np.concatenate(parts).astype(np.float64)
+
+
 def densities(likelihood: Any, mean: Array, variance: Array, y: Array) -> Any:
     """Return the log densities [N] of the labels of rows with these moments, on the host."""
-    return np.asarray(to_numpy(likelihood.predictive_log_density(mean, variance, y)), dtype=np.float64)
+    return by_blocks(likelihood.predictive_log_density, likelihood, mean, variance, y)
 
 
 def stack(log_densities: Any, weights: Any) -> Any:

@@ -91,7 +91,8 @@ class OptimalPosterior:
     def applies(model: Any, /) -> bool:
         """Return whether the update can set all q(u) of the model."""
         found = NaturalGradient.stepping(model)
-        return bool(found) and set(found) == set(tree.nodes(model, Posterior)) and can_fix_rows(model.process)
+        every = bool(found) and set(found) == set(tree.nodes(model, Posterior))
+        return every and all(path.startswith("process.") for path in found) and can_fix_rows(model.process)
 
     def init(self, model: Any, /) -> State:
         """Return an empty state. Raise TypeError if the update does not apply to the model."""
