@@ -12,6 +12,9 @@ from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._quadrature import LOG_SQRT_2PI, ByQuadrature
 from agp.likelihoods._range import positive_variance
 
+PEAK_STEPS = 10
+"""The number of steps towards the peak of the integrand of a logit's predictive density."""
+
 
 class _Link(NamedTuple):
     """A link: a symmetric distribution function F that maps f to the probability of label 1."""
@@ -28,6 +31,11 @@ class _Link(NamedTuple):
 def _softplus(x: Array) -> Array:
     xp = backend_of(x).xp
     return xp.logaddexp(x, xp.zeros_like(x))
+
+
+def _slopes_of_log_sigmoid(f: Array) -> tuple[Array, Array]:
+    q = 0.5 - 0.5 * backend_of(f).xp.tanh(0.5 * f)  # 1 / (1 + exp(f))
+    return q, q * (1.0 - q)
 
 
 LINKS = {
@@ -97,7 +105,9 @@ class Bernoulli(OrderedCategories, ByQuadrature):
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         # p and q are computed separately because 1 - p is inaccurate for p close to 1
-        p, q = (backend_of(mu).xp.exp(self._log_probability(x, var)) for x in (mu, -mu))
+        xp, K = backend_of(mu).xp, mu.shape[-1]
+        both = self._log_probability(xp.concat([mu, -mu], axis=-1), xp.concat([var, var], axis=-1))
+        p, q = xp.exp(both[..., :K]), xp.exp(both[..., K:])
         return Prediction(p, positive_variance(p * q))
 
     def _log_probability(self, mu: Array, var: Array) -> Array:
@@ -110,9 +120,11 @@ class Bernoulli(OrderedCategories, ByQuadrature):
             # log F is concave, and bends at 0
             datum = Datum(
                 log_density=link.log_cdf,
-                slopes=lambda f: (link.cdf(-f), link.cdf(f) * link.cdf(-f)),
+                slopes=_slopes_of_log_sigmoid,
                 bend=xp.zeros_like(mu),
                 width=xp.ones_like(mu),
+                steps=PEAK_STEPS,
+                concave=True,
             )
             value = log_predictive_density(datum, mu, var)
         return xp.log((1.0 - 2.0 * self.squash) * xp.exp(value) + self.squash) if self.squash else value

@@ -22,8 +22,8 @@ NODES = 12
 """The number of Gauss-Legendre nodes in each panel."""
 STEPS = 40
 """The number of steps towards the peak; Newton steps and bisections alternate."""
-PANELS_AT_ONCE = 5
-"""The number of panels that are evaluated together; it limits the memory use."""
+PANELS_AT_ONCE, FEW_ROWS = 5, 64
+"""The number of panels that are evaluated together, which limits the memory use for more than `FEW_ROWS` rows."""
 FLOATS = 6 * PANELS_AT_ONCE * NODES + 6 * GROWING + 12
 """The number of floats in memory per row and latent function."""
 
@@ -39,6 +39,10 @@ class Datum(NamedTuple):
     """The value of f at the peak, or where a monotonic log p(y | f) bends."""
     width: Array
     """The width of the peak or bend."""
+    steps: int = STEPS
+    """The number of steps towards the peak of the integrand, which is only needed to within its width."""
+    concave: bool = False
+    """Whether log p(y | f) is known to be concave, so that the integrand has one peak."""
 
 
 class ByPanels(Likelihood):
@@ -78,8 +82,9 @@ def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
     x, weights = gauss_legendre(NODES)
     x, log_weights = constant(x, mu), constant(tuple(math.log(w) for w in weights), mu)
     areas = []
-    for start in range(0, edges.shape[-1] - 1, PANELS_AT_ONCE):
-        ends = edges[..., start : min(start + PANELS_AT_ONCE + 1, edges.shape[-1])]
+    together = PANELS_AT_ONCE if mu.shape[0] > FEW_ROWS else edges.shape[-1]
+    for start in range(0, edges.shape[-1] - 1, together):
+        ends = edges[..., start : min(start + together + 1, edges.shape[-1])]
         middle, half = 0.5 * (ends[..., 1:] + ends[..., :-1]), 0.5 * (ends[..., 1:] - ends[..., :-1])
         empty = ~(half > 0.0)
         t = middle[..., None] + half[..., None] * x
@@ -133,9 +138,12 @@ def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
         return datum.log_density((mu + root * t)[..., None])[..., 0] - 0.5 * t * t
 
     low, high = _bracket(slopes, bend)
-    first = _find_root(slopes, low, high, xp.minimum(xp.maximum(xp.zeros_like(bend), low), high))
+    start = xp.minimum(xp.maximum(xp.zeros_like(bend), low), high)
+    first = _find_root(slopes, low, high, start, datum.steps)
+    if datum.concave:
+        return first
     second = xp.minimum(xp.maximum(bend, low), high)
-    for _ in range(STEPS // 2):
+    for _ in range(datum.steps // 2):
         slope, curvature = slopes(second)
         second = xp.minimum(xp.maximum(second + slope / curvature, low), high)
     return xp.where(height(second) > height(first), second, first)
@@ -157,10 +165,10 @@ def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tup
     )
 
 
-def _find_root(slopes: Callable[[Array], tuple[Array, Array]], low: Array, high: Array, t: Array) -> Array:
+def _find_root(slopes: Callable[[Array], tuple[Array, Array]], low: Array, high: Array, t: Array, steps: int) -> Array:
     """Find the root of the first derivative between two ends, by alternating Newton steps and bisections."""
     xp = backend_of(t).xp
-    for step in range(STEPS):
+    for step in range(steps):
         slope, curvature = slopes(t)
         low, high = xp.where(slope > 0.0, t, low), xp.where(slope > 0.0, high, t)
         middle, newton = 0.5 * (low + high), t + slope / curvature

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, to_numpy, tree
+from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, Ensemble, to_numpy, tree
 from agp.actions import ConjugateGradients, DenseActions
 from agp.inducing import JointInducing, Patches, Points
 from agp.kernels import (
@@ -153,6 +153,12 @@ def _deep_gp() -> DeepGP:
     return DeepGP.from_data(X, Y, num_inducing=5, posterior=("whitened", "relaxed"), skip=True, prediction_samples=3)
 
 
+def _ensemble() -> Ensemble:
+    parts = {"likelihood": Bernoulli(), "mean_function": ConstantMean()}
+    models = tuple(TVGP.from_data(X, 1.0 * (Y > 0.0), kernel=kernel, **parts) for kernel in (RBF(), Matern12()))
+    return Ensemble(models, np.asarray([0.3, 0.7]), spread=1.2)
+
+
 def _dense() -> CaGP:
     return CaGP.from_data(X, Y, actions=DenseActions(np.eye(N)[:, :4]))
 
@@ -164,6 +170,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "gpr-known-noise-alone": lambda: GPR.from_data(X, Y, likelihood=Gaussian(0.0), noise=KNOWN["noise"]),
     "sgpr-known": lambda: SGPR.from_data(X, Y, num_inducing=5, **KNOWN),
     "tvgp": lambda: TVGP.from_data(X, 1.0 * (Y > 0.0), likelihood=Bernoulli()),
+    "ensemble": _ensemble,
     "tsvgp": lambda: TSVGP.from_data(X, Y, num_inducing=5, mean_function=LinearMean()),
     "cggp": lambda: CGGP.from_data(X, Y, tolerance=1e-8, prediction_tolerance=1e-10, rank=4),
     "cggp-known": lambda: CGGP.from_data(X, Y, prediction_tolerance=1e-10, rank=4, **KNOWN),
@@ -211,6 +218,8 @@ def model_of(name: str) -> Any:
     """The model of that name, on NumPy, each leaf a little off so that no bit of it is round."""
     rng, model = np.random.default_rng(7), MODELS[name]()
     new = {key: x * (1.0 + 1e-3 * rng.uniform(size=np.shape(x))) for key, x in tree.leaves(model).items()}
+    if isinstance(model, Ensemble):  # the sum of its weights is one
+        new["weights"] = new["weights"] / np.sum(new["weights"])
     return tree.with_leaves(model, new)
 
 

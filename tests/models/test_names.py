@@ -9,7 +9,7 @@ import pytest
 from helpers import toy_data
 
 import agp
-from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, models, tree
+from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, Ensemble, models, tree
 from agp.batch import Batch
 from agp.models import Model, SiteModel, Variational
 from agp.predictors import Predictor
@@ -32,6 +32,7 @@ OWN = {
     SVGP: set(),
     SOLVEGP: {"groups", "structured_posterior"},
     DeepGP: {"convolutional", "prediction_samples"},
+    Ensemble: {"likelihood", "spread"},
     GPR: KNOWN | {"leave_one_out"},
     CGGP: KNOWN | SETTINGS,
     SGPR: KNOWN | {"jitter", "to_svgp", "upper_bound"},
@@ -63,7 +64,7 @@ def test_what_a_class_lists_beyond_the_common_names(cls):
     assert listed(cls) - SHARED - PARTS - {"stochastic", "from_data"} == OWN[cls]
     assert listed(cls) >= SHARED
     fields = {field.name for field in tree._fields.FIELDS.get(cls, ())}
-    if cls not in (Model, Variational, SiteModel):
+    if cls not in (Model, Variational, SiteModel, Ensemble):
         assert PARTS | {"stochastic", "from_data"} <= listed(cls) | fields
 
 
@@ -73,7 +74,7 @@ def test_the_predictions_are_those_of_predictors():
 
 # -- kernel, inducing, posterior and mean_function --------------------------------------------------------------------
 
-ONE_PROCESS = [cls for cls in OWN if cls not in (Model, Variational, SiteModel, DeepGP)]
+ONE_PROCESS = [cls for cls in OWN if cls not in (Model, Variational, SiteModel, DeepGP, Ensemble)]
 
 
 @pytest.mark.parametrize("cls", ONE_PROCESS, ids=lambda cls: cls.__name__)
