@@ -84,7 +84,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
     from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
     from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, Coregionalised, DeepGP, Ensemble
     from agp.predictors import Predictor
-    from agp.selection import fit_regression
+    from agp.selection import fit_classification, fit_regression
     from agp.summaries import summary
     from agp.training import fit, fit_growing, fit_lbfgs, fit_newton, recipe, train
     from agp.tree import to_backend
@@ -138,6 +138,7 @@ __all__ = [
     "bounds",
     "errors",
     "fit",
+    "fit_classification",
     "fit_growing",
     "fit_lbfgs",
     "fit_newton",
@@ -190,7 +191,7 @@ _HOMES: dict[str, str] = {
     "means": "ConstantMean LinearMean Projection ZeroMean",
     "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP Ensemble",
     "predictors": "Predictor",
-    "selection": "fit_regression",
+    "selection": "fit_classification fit_regression",
     "summaries": "summary",
     "training": "fit fit_growing fit_lbfgs fit_newton recipe train",
     "tree": "to_backend",

@@ -42,7 +42,6 @@ from agp.bounds._collapsed import (
 from agp.bounds._computation_aware import Loss, projection_of, support_moments
 from agp.bounds._evidence import evidence_and_left_out, targets_of
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
-from agp.bounds._laplace import has_laplace_evidence
 from agp.bounds._orthogonal import optimal_first_group
 from agp.bounds._row_noise import RowNoise, SplitNoise, split_logarithms, split_weights
 from agp.bounds._site_sums import site_sums, white_site_sums

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, Self
 
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
-from agp.likelihoods import Bernoulli, Softmax
 from agp.linalg import add_diagonal, cholesky, diagonal, each_cholesky, each_times, solve_each
 
 LEAST_CURVATURE, LEAST_PROBABILITY = 1e-7, 1e-12
@@ -37,12 +36,6 @@ class LaplaceEvidence(NamedTuple):
     """The approximate log evidence (0-d)."""
     weights: Array
     """A [N, P], from which the search for the modes of a similar K should start."""
-
-
-def has_laplace_evidence(likelihood: Any, /) -> bool:
-    """Return whether `laplace_evidence` supports a likelihood."""
-    binary = isinstance(likelihood, Bernoulli) and likelihood.link == "logit" and not likelihood.squash
-    return binary or isinstance(likelihood, Softmax)
 
 
 def laplace_evidence(
@@ -70,11 +63,12 @@ def laplace_evidence(
     TypeError
         If the likelihood has another link.
     """
-    if not has_laplace_evidence(likelihood):
+    if not likelihood.is_logistic:
         msg = f"the likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'."
         raise TypeError(msg)
-    labels = batch.y if isinstance(likelihood, Bernoulli) else likelihood.proxies(batch.y)
-    kind = _TwoClasses if isinstance(likelihood, Bernoulli) else _ManyClasses
+    several = likelihood.latents(1) > 1
+    labels = likelihood.proxies(batch.y) if several else batch.y
+    kind = _ManyClasses if several else _TwoClasses
     rows = Rows(labels, batch.weights, batch.offset)
     A, psi = _find_mode(kind, K, rows, start, tolerance)
     at = kind.at(K, K @ A, rows)

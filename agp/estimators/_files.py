@@ -110,6 +110,8 @@ def _plain(name: str, value: Any) -> Any:
         return str(value).rpartition(".")[2].rstrip("'>")  # numpy.float32, torch.float64, ...
     if isinstance(value, (list, tuple)) and all(type(name) is str for name in value):
         return list(value)
+    if name == "class_weight" and isinstance(value, Mapping):  # keys of JSON are text, but labels may be numbers
+        return [[_plain(name, _scalar(label)), float(factor)] for label, factor in value.items()]
     finite = not isinstance(value, float) or math.isfinite(value)
     if (type(value) in (bool, int, float, str) and finite) or value is None or tree.is_model(value):
         return value
@@ -208,6 +210,9 @@ def _fitted_attributes(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
 def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the arguments of the constructor, after checking their types."""
     parameters = dict(given)
+    if isinstance(pairs := parameters.get("class_weight"), list):
+        sound = all(isinstance(pair, list) and len(pair) == 2 and type(pair[1]) is float for pair in pairs)
+        parameters["class_weight"] = dict(_check(sound, pairs, "factors of labels"))
     declared = inspect.get_annotations(cls.__init__, eval_str=True)
     for name, value in parameters.items():
         if name not in declared or not fits(value, declared[name]):

@@ -93,6 +93,11 @@ class Likelihood(ABC):
         """Raise ValueError unless the parameters fit this number of latent functions."""
 
     @property
+    def is_logistic(self) -> bool:
+        """Whether the log odds of labels are latent functions, one for two classes or one for each class."""
+        return False
+
+    @property
     def infinite_variance(self) -> bool:
         """Whether the noise has infinite variance."""
         return False

@@ -90,6 +90,10 @@ class Bernoulli(OrderedCategories, ByQuadrature):
     decided_by_sign: ClassVar[bool] = True
     labels: ClassVar[bool] = True
 
+    @property
+    def is_logistic(self) -> bool:
+        return self.link == "logit" and not self.squash
+
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
         B, link = backend_of(f), LINKS[self.link]
         xp = B.xp

@@ -45,6 +45,10 @@ class Softmax(MultiClass):
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         return {"eps": rng.standard_normal((self.samples, rows, latents))}
 
+    @property
+    def is_logistic(self) -> bool:
+        return True
+
     def _noise(self, mu: Array, draws: Drawn = None) -> Array:
         """Return standard normal noise from `draws` [S, N, C] or, without `draws`, fixed noise [S, 1, C]."""
         if draws and "eps" in draws:

@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.posteriors._datum_sites import moments_of_sites
+from agp.posteriors._datum_sites import SiteSystem, moments_of_sites
 from agp.posteriors._diagonal import DiagonalState
 from agp.posteriors._dual import Tied
 from agp.posteriors._dual_inverse_free import DualInverses

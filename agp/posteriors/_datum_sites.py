@@ -11,7 +11,7 @@ column for each output (Q = P) or are shared by all outputs (Q = 1), which then 
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
@@ -20,44 +20,69 @@ LEAST_SHARE = 0.625
 """Variances are computed from the diagonal of W^-1 if each lam2 k(x, x) is at least eps to this power."""
 
 
-def factorise_sites(K: Array, precision: Array, /) -> tuple[Array, Array]:
-    """Return s [Q, N] and the Cholesky factor LW [Q, N, N] of W."""
-    s = backend_of(K).xp.sqrt(precision).mT
-    return s, cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
+class SiteSystem(NamedTuple):
+    """Solutions with W for given precisions, which do not depend on lam1."""
 
+    K: Array
+    """Kff [N, N]."""
+    precision: Array
+    """lam2 [N, Q]."""
+    factor: Array
+    """The Cholesky factor LW [Q, N, N] of W."""
+    inverse: Array
+    """LW^-1 [Q, N, N]."""
+    root: Array
+    """LW^-1 diag(s) [Q, N, N], a root of H = root^T root."""
 
-def weights_of_sites(K: Array, shift: Array, root: Array, /) -> Array:
-    """Return g [N, P], given Kff [N, N], lam1 [N, P] and the root LW^-1 diag(s) [Q, N, N] of H."""
-    return shift - _each(root.mT, _each(root, K @ shift))
+    @classmethod
+    def of(cls, K: Array, precision: Array, /) -> "SiteSystem":
+        """Factorise W, given Kff [N, N] and lam2 [N, Q]."""
+        s = backend_of(K).xp.sqrt(precision).mT
+        factor = cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
+        inverse = each_inverse(factor)
+        return cls(K, precision, factor, inverse, inverse * s[:, None, :])
+
+    def weights(self, shift: Array, /) -> Array:
+        """Return g [N, P], given lam1 [N, P]."""
+        return shift - _each(self.root.mT, _each(self.root, self.K @ shift))
+
+    def shares(self) -> Array:
+        """Return lam2 var [N, Q], which is 1 - diag(W^-1), since diag(s) K diag(s) = W - I."""
+        return 1.0 - backend_of(self.K).xp.sum(self.inverse * self.inverse, axis=-2).mT
+
+    def divergence(self, weights: Array, mu: Array, /) -> Array:
+        """Return the KL divergence, given g and mu [N, P]; tr(H K) is the sum of `shares`.
+
+        A negative result, which is due to huge precisions, is NaN.
+        """
+        B = backend_of(self.K)
+        xp, copies = B.xp, mu.shape[1] // self.precision.shape[1]
+        logs, traces = xp.sum(xp.log(diagonal(self.factor))), xp.sum(self.shares())
+        rounding = float(xp.finfo(mu.dtype).eps) ** 0.25
+        parts = 2.0 * copies * logs, copies * traces, xp.sum(weights * mu)
+        return B.fused(_divergence, *parts, rounding, rounding * math.prod(mu.shape))[0]
 
 
 def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
     """Return (mu [N, P], var [N, P], kl) of f - h, given Kff [N, N] and the sites lam1 [N, P] and lam2 [N, Q].
 
-    Since diag(s) K diag(s) = W - I, lam2_n var_n = 1 - (W^-1)_nn, and tr(H K) = N - tr(W^-1). Where a precision is too
-    small to divide by, all variances are computed as differences. If huge precisions make the result useless, which
-    shows in a negative divergence, kl is NaN, so that optimisers reject the sites. The pullback is
-    ``(mu_bar, var_bar, kl_bar) -> Kff_bar``.
+    Where a precision is too small to divide by, all variances are computed as differences. If huge precisions make the
+    result useless, kl is NaN, so that optimisers reject the sites. The pullback is ``(mu_bar, var_bar, kl_bar) ->
+    Kff_bar``.
     """
     B, prior = backend_of(K), diagonal(K)[:, None]
     xp = B.xp
-    copies = shift.shape[1] // precision.shape[1]  # the number of outputs for each W
-    s, L = factorise_sites(K, precision)
-    inverse = each_inverse(L)
-    root = inverse * s[:, None, :]
-    g = weights_of_sites(K, shift, root)
+    system = SiteSystem.of(K, precision)
+    root, g = system.root, system.weights(shift)
     mu = K @ g
-    explained = 1.0 - xp.sum(inverse * inverse, axis=-2).mT  # lam2 var [N, Q]
 
     def differences() -> Array:
         D = root @ K
         return prior - xp.sum(D * D, axis=-2).mT
 
     large = xp.all(precision * prior >= float(xp.finfo(K.dtype).eps) ** LEAST_SHARE)
-    var, pull_var = nonnegative(B.cond(large, lambda: explained / precision, differences, likely=True))
-    parts = 2.0 * copies * xp.sum(xp.log(diagonal(L))), copies * xp.sum(explained), xp.sum(g * mu)
-    rounding = float(xp.finfo(mu.dtype).eps) ** 0.25
-    kl = B.fused(_divergence, *parts, rounding, rounding * math.prod(g.shape))[0]
+    var, pull_var = nonnegative(B.cond(large, lambda: system.shares() / precision, differences, likely=True))
+    copies = shift.shape[1] // precision.shape[1]  # the number of outputs for each W
 
     def pullback(mu_bar, var_bar, kl_bar):
         var_bar = xp.sum(var_bar, axis=1, keepdims=True) if copies > 1 else var_bar
@@ -70,7 +95,7 @@ def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple
         K_bar = left @ g.mT + xp.sum(half_H + rest @ (w * rest.mT - half_H), axis=0)
         return 0.5 * (K_bar + K_bar.mT)
 
-    return (mu, xp.broadcast_to(var, mu.shape), kl), pullback
+    return (mu, xp.broadcast_to(var, mu.shape), system.divergence(g, mu)), pullback
 
 
 def _each(A: Array, x: Array) -> Array:

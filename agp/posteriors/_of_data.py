@@ -9,9 +9,9 @@ from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import add_diagonal, cholesky, each_inverse, noisy_cholesky, nonnegative, solve_each
+from agp.linalg import add_diagonal, cholesky, noisy_cholesky, nonnegative, solve_each
 from agp.posteriors._base import Posterior
-from agp.posteriors._datum_sites import factorise_sites, weights_of_sites
+from agp.posteriors._datum_sites import SiteSystem
 
 
 class WeightedFactor(Protocol):
@@ -221,10 +221,9 @@ class DatumSites(DataPosterior[DatumSitesFactor]):
         return 2 + 2 * self.precision.shape[1]
 
     def factorise(self, Kuu: Array, /) -> tuple[DatumSitesFactor, Pullback]:
-        scale, LW = factorise_sites(Kuu, self.precision)
-        inverse = each_inverse(LW)
-        weights = weights_of_sites(Kuu, self.shift, inverse * scale[:, None, :])
-        return DatumSitesFactor(scale, inverse, weights), self._no_pullback
+        system = SiteSystem.of(Kuu, self.precision)
+        scale = backend_of(Kuu).xp.sqrt(self.precision).mT
+        return DatumSitesFactor(scale, system.inverse, system.weights(self.shift)), self._no_pullback
 
     def half(self, factor: DatumSitesFactor, Kuf: Array, /) -> Array:
         if factor.scale.shape[0] == 1:  # one variance for all outputs

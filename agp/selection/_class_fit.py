@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.batch import Batch
 from agp.models import SVGP, TVGP, Ensemble
 from agp.random import generator
-from agp.selection._class_kernels import LATER_STEPS, Searched, Start, compared_kernels, train_kernel, untrained
+from agp.selection._class_kernels import LATER_STEPS, Searched, Start, compared_kernels, start_model, train_kernel
 from agp.selection._class_posteriors import (
     Settled,
     best_spread,
@@ -148,7 +149,7 @@ class ClassFit:
         found: list[Searched] = []
 
         def train(start: Start, most: int) -> Searched:
-            return self._train(untrained(start, *sample, self.plan.priors), sample, most)
+            return self._train(start_model(start, *sample, self.plan.priors), sample, most)
 
         for one in compared_kernels(self.plan.kernel, sample.data.X, train):
             found.append(one)
@@ -164,7 +165,7 @@ class ClassFit:
 
     def _train(self, one: Searched, sample: Sample, most: int) -> Searched:
         """Train a kernel on a sample, or return the result from the checkpoint."""
-        begun = untrained(one.start, *sample, self.plan.priors).model
+        begun = start_model(one.start, *sample, self.plan.priors).model
         rows = begun.X.shape[0]
         piece = f"{one.name} {rows} {most} from {checksum_of(one.model)}"
         done = self.pieces.find(piece, lambda stored: Trial.of(begun, one.name, stored))
@@ -190,8 +191,7 @@ class ClassFit:
         with self.watch.stage("posterior", data.X.shape[0]):
             for one in found:
                 model = model_of_rows(one.model.kernel, likelihood, data)
-                like = done[-1].model if done else None
-                kept = {"memory": self.plan.memory, "is_over": self._is_over, "like": like}
+                kept = {"memory": self.plan.memory, "is_over": self._is_over, "like": done[-1] if done else None}
                 done.append(settle(one.name, model, self.batch, **kept))
                 self._see(done[-1].model, done[-1].bound)
                 if self.watch.is_done:
@@ -240,7 +240,7 @@ class ClassFit:
             if not self.watch.is_done:
                 model = settle_inducing(model, self.batch, LAST_STEPS, memory=self.plan.memory, is_over=self._is_over)
             bound = float(model.bound(self.data.X, self.data.y, weights=self.data.weights, memory=self.plan.memory)[0])
-            count = model.process.inducing.count
+            count = len(tree.leaves(model)["process.inducing.Z"])
             if spread != 1.0:
                 model = Ensemble((model,), place_weights([1.0], self.data.X), spread)
             kind = f"a posterior with {count:,} inducing inputs on {rows.total:,} rows"
@@ -292,7 +292,7 @@ class ClassFit:
         """Return the best result so far."""
         watch, data = self.watch, self.data
         if self.chosen is None:
-            self._keep_untrained()
+            self._keep_start_model()
         best: Any = self.chosen
         labels, weights = data.targets_on_host()
         share = np.bincount(labels[:, 0].astype(np.int64), weights)
@@ -324,7 +324,7 @@ class ClassFit:
             holds_data=best.holds_data,
         )
 
-    def _keep_untrained(self) -> None:
+    def _keep_start_model(self) -> None:
         """Keep a model of a few rows after an early interrupt."""
         some = self.data.at(np.arange(min(self.data.X.shape[0], SEARCH_ROWS)))
         model: TVGP = TVGP.from_data(some.X, some.y, likelihood=self.plan.likelihood)

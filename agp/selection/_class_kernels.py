@@ -121,7 +121,7 @@ class LaplaceLoss:
         return evidence, np.concatenate([slopes[leaf.name] for leaf in self.coordinates.leaves])
 
 
-def untrained(start: Start, data: Data, likelihood: Any, priors: Any) -> Searched:
+def start_model(start: Start, data: Data, likelihood: Any, priors: Any) -> Searched:
     """Return a kernel with its starting values, and a model of rows on the host."""
     given = {"priors": None if isinstance(priors, str) else priors, "weights": data.weights, "likelihood": likelihood}
     shared = likelihood.latents(1) > 1
@@ -137,7 +137,7 @@ def train_kernel(one: Searched, data: Data, likelihood: Any, priors: Any, most: 
     """
     from scipy.optimize import minimize
 
-    begun = untrained(one.start, data, likelihood, priors).model
+    begun = start_model(one.start, data, likelihood, priors).model
     loss = LaplaceLoss(begun, data, tied=one.start.tied, priors=isinstance(priors, str))
 
     def stop(_: Any) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,17 +15,21 @@ from agp.chunking import row_ranges, rows_within
 from agp.likelihoods import expected_row_density
 from agp.linalg import diagonal, identity
 from agp.models import SVGP, TVGP
-from agp.posteriors import Dual, moments_of_sites
+from agp.posteriors import Dual, SiteSystem
 from agp.selection._climb import beside
 from agp.selection._rows import Data
 from agp.updates import SiteStep
 
-MOST_STEPS = 30
-"""The maximum number of site steps."""
-TOLERANCES = 1e-3, 1e-2
-"""The root mean square, over the rows, of the errors of the fixed point at which site steps end: for one latent
-function, and for several, whose expectations are averages over samples."""
-CHANGE = 2e-2
+MOST_FACTORISATIONS, MOST_STEPS = 20, 10
+"""The maximum numbers of precisions that are tried, and of steps of the means for each of them."""
+TOLERANCE, INNER = 1e-3, 0.3
+"""The root mean square, over the rows, of the errors of the means' fixed point at which the search ends, and the factor
+of it at which the steps for fixed precisions end."""
+CHANGE, SHARE = 0.05, 0.8
+"""The relative error of the precisions at which the search ends, and the share by which their logarithms move."""
+DEPTH, LEAST_SINGULAR = 4, 1e-12
+"""The number of earlier steps that are combined, and the smallest singular value of their inner products."""
+MEAN_CHANGE = 2e-2
 """With inducing inputs, site steps end when the mean of q(u) changes by less than this fraction of itself."""
 SITE_SAMPLES = 64
 """The number of samples for the expectations of site steps for three or more classes."""
@@ -58,6 +63,8 @@ class Settled(NamedTuple):
 
     name: str
     model: TVGP
+    weights: Array
+    """K^-1 times the mean of the rows, [N, P]."""
     bound: float
     mean: Array
     """The mean [N, P] of each row given the other rows."""
@@ -65,40 +72,85 @@ class Settled(NamedTuple):
     """The variance [N, P] of each row given the other rows."""
 
 
-def settle(
-    name: str, model: TVGP, batch: Batch, *, memory: float | None, is_over: Callable[[], bool], like: TVGP | None = None
-) -> Settled:
-    """Repeat site steps until the sites are those of the marginals, or until `is_over` returns True.
+class Extrapolation:
+    """Anderson's acceleration of a fixed point x = x + r(x): combine the last steps so that the residual is least.
 
-    The first steps start at the sites of a similar model, if given, or at the prior. The covariance of the rows is
-    computed once.
+    Source: Walker & Ni, "Anderson acceleration for fixed-point iterations", SIAM Journal on Numerical Analysis 2011.
+    """
+
+    def __init__(self) -> None:
+        self.points: list[Array] = []
+        self.residuals: list[Array] = []
+
+    def after(self, x: Array, r: Array) -> Array:
+        """Return the next x [N, P], given the residual r at this one."""
+        self.points, self.residuals = ([*old[-DEPTH:], new] for old, new in ((self.points, x), (self.residuals, r)))
+        if len(self.points) == 1:
+            return x + r
+        xp = backend_of(x).xp
+        dx, dr = (
+            xp.stack([xp.reshape(b - a, (-1,)) for a, b in pairwise(several)])
+            for several in (self.points, self.residuals)
+        )
+        gram, right = to_numpy(dr @ dr.mT), to_numpy(dr @ xp.reshape(r, (-1,)))
+        shares = asarray_like(np.linalg.lstsq(gram, right, rcond=LEAST_SINGULAR)[0], x)
+        return x + r - xp.reshape(shares @ (dx + dr), x.shape)
+
+
+def settle(
+    name: str, model: TVGP, batch: Batch, *, memory: float | None, is_over: Callable[[], bool], like: Settled | None
+) -> Settled:
+    """Return a posterior whose sites are those of its marginals, or its state when `is_over` returns True.
+
+    For fixed precisions, one factorisation solves the fixed point of the means, a = E[d log p / df] with mu = K a, in
+    several steps: a <- (I + diag(lam2) K)^-1 (alpha + lam2 mu). The precisions then follow the marginals. The search
+    starts at a similar posterior, if given, or at the prior.
     """
     K, _ = model.kernel(batch.X)
-    xp, several = backend_of(K).xp, model.outputs > 1
-    stepping = model
-    if several:
-        stepping = tree.replace(model, {"likelihood": replace(model.likelihood, fixed_samples=SITE_SAMPLES)})
-    sites = (stepping if like is None else like).site_shift, (stepping if like is None else like).site_precision
-    rate, least = Rate(), LEAST_SHARE / xp.max(diagonal(K))
-    (mu, var, kl), _ = moments_of_sites(K, *sites)
-    for _ in range(MOST_STEPS):
-        alpha, beta = stepping._gradients_of_sites(mu, var, batch, None, memory)
-        error = alpha - (sites[0] - sites[1] * mu)
-        size = float(xp.mean(xp.sum(error * error, axis=1))) ** 0.5
-        if size < TOLERANCES[several] or is_over():
+    xp, gradients = backend_of(K).xp, _gradients_of(model, batch, memory)
+    least = LEAST_SHARE / xp.max(diagonal(K))
+    if like is None:
+        a, var = xp.zeros_like(model.site_shift), diagonal(K)[:, None] + xp.zeros_like(model.site_shift)
+        precision = xp.maximum(gradients(a, var)[1], least)
+    else:
+        a, precision = like.weights, like.model.site_precision
+    for _ in range(MOST_FACTORISATIONS):
+        system, steps = SiteSystem.of(K, precision), Extrapolation()
+        var = xp.broadcast_to(system.shares() / precision, a.shape)
+        alpha, beta = gradients(K @ a, var)
+        for _ in range(MOST_STEPS):
+            a = steps.after(a, system.weights(alpha + precision * (K @ a)) - a)
+            alpha, beta = gradients(K @ a, var)
+            size = _root_mean_square(alpha - a)
+            if size < INNER * TOLERANCE:
+                break
+        change = _root_mean_square(beta - precision) / _root_mean_square(beta)
+        if (size < TOLERANCE and change < CHANGE) or is_over():
             break
-        beta = xp.maximum(beta, xp.broadcast_to(least, beta.shape))
-        step = rate.after(size)
-        sites = tuple(backend_of(K).lerp(x, y, step) for x, y in zip(sites, (alpha + beta * mu, beta), strict=True))
-        (mu, var, kl), _ = moments_of_sites(K, *sites)
-    model = model._with_sites(*sites)
+        precision = xp.exp((1.0 - SHARE) * xp.log(precision) + SHARE * xp.log(xp.maximum(beta, least)))
+    mu = K @ a
+    model = model._with_sites(a + precision * mu, precision)
 
     def expected(mu: Array, var: Array, y: Array, weights: Array | None) -> Array:
         return expected_row_density(model.likelihood, mu, var, Batch(y, y, weights=weights))[0]
 
     values = by_blocks(expected, model.likelihood, mu, var, batch.y, batch.weights)
-    bound = float(np.sum(values)) - float(kl)
-    return Settled(name, model, bound, *model._without_own_site(mu, var))
+    bound = float(np.sum(values)) - float(system.divergence(a, mu))
+    return Settled(name, model, a, bound, *model._without_own_site(mu, var))
+
+
+def _gradients_of(model: TVGP, batch: Batch, memory: float | None) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """Return a function of mu and var [N, P] that computes alpha and beta, from few samples for several classes."""
+    if model.outputs > 1:
+        softmax: Any = model.likelihood
+        model = tree.replace(model, {"likelihood": replace(softmax, fixed_samples=SITE_SAMPLES)})
+    return lambda mu, var: model._gradients_of_sites(mu, var, batch, None, memory)
+
+
+def _root_mean_square(x: Array) -> float:
+    """Return the root of the average over the rows of the squared norm of x [N, P]."""
+    xp = backend_of(x).xp
+    return float(xp.mean(xp.sum(x * x, axis=1))) ** 0.5
 
 
 def model_of_rows(kernel: Any, likelihood: Any, data: Data) -> TVGP:
@@ -177,7 +229,7 @@ def settle_inducing(model: SVGP, batch: Batch, most: int, *, memory: float | Non
         new = _white_mean(model)
         change = float(np.linalg.norm(new - mean)) / (step * max(float(np.linalg.norm(new)), 1e-300))
         mean = new
-        if change < CHANGE or is_over():
+        if change < MEAN_CHANGE or is_over():
             break
         step = rate.after(change)
     return model

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from agp._context import public
 from agp.backend import Array, backend_of
-from agp.bounds import has_laplace_evidence
 from agp.checks import check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
@@ -120,7 +119,7 @@ def fit_classification(
     known = known_of_rows(X, 1, weights, None, None)
     if weights is not None:
         check_weights(weights, X)
-    if not has_laplace_evidence(likelihood):
+    if not likelihood.is_logistic:
         msg = f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
         raise TypeError(msg)
     likelihood.check_targets(y)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from agp.models import GPR, SVGP, TVGP, Ensemble
+from agp.models import GPR, SVGP, TVGP, Ensemble, Model
 from agp.training import FitResult
 
 
@@ -33,7 +33,7 @@ class Stage(NamedTuple):
     seconds: float
 
 
-M = TypeVar("M")
+M = TypeVar("M", bound=Model)
 
 
 @dataclass

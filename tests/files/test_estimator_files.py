@@ -264,7 +264,8 @@ def rewritten(path, change):
 CHANGES = {
     "class": (lambda f: f.update({"class": "os.system"}), "os.system"),
     "no class": (lambda f: f.pop("class"), "class"),
-    "classifier": (lambda f: f.update({"class": "GPRegressor"}), "it has no _single"),
+    "classifier": (lambda f: f.update({"class": "GPRegressor"}), "does not take class_weight=None"),
+    "factors": (lambda f: f["parameters"].update(class_weight=[["a", "b"]]), "instead of factors of labels"),
     "parameter": (lambda f: f["parameters"].update(method=3), "GPClassifier does not take method=3"),
     "missing": (lambda f: f["parameters"].update(missing=""), "missing is '', but must be 'refuse' or 'impute'"),
     "more": (lambda f: f["parameters"].update(predict=3), "does not take predict=3"),

@@ -38,7 +38,7 @@ OWN = {
     SGPR: KNOWN | {"jitter", "to_svgp", "upper_bound"},
     SOLVEGPR: KNOWN | {"jitter", "sizes", "second", "tight", "to_solve", "upper_bound"},
     TSVGP: {"jitter", "to_svgp", "to_tied", "with_gaussian_sites"},
-    TVGP: {"with_gaussian_sites"},
+    TVGP: {"leave_one_out", "with_gaussian_sites"},
     CaGP: KNOWN | {"capped", "loss", "uncertainty"},
 }
 """What each class lists besides the common names: settings, and what its method alone has."""
