@@ -347,11 +347,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     @public(context=False)
     def _fit_part(self, data: Observations) -> None:
         """Take one training step on more rows."""
-        if not self._record.takes_parts:
-            msg = f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
-            raise ValueError(msg)
         if isinstance(self.model_, Ensemble):
             msg = "the model averages posteriors, which further rows cannot update; start again, with method='wsvgp'."
+            raise ValueError(msg)
+        if not self._record.takes_parts:
+            msg = f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
             raise ValueError(msg)
         X, y = valid_data(data.X, data.y, missing=self.model_.likelihood.missing)
         batch = self.model_._batch(X, y, **data.known)

@@ -56,11 +56,12 @@ class GPClassifier(ClassifierMixin, Distribution):
         pandas or polars; text without an order raises an error.
     class_weight
         Factors of the weights of the rows, by class: a dictionary from labels to numbers, "balanced" for factors with
-        which all classes have the same total weight, or None. Probabilities then refer to the weighted classes.
+        which all classes have the same total weight, or None. Only the ratios of the factors matter; the largest is 1.
+        Probabilities then refer to the weighted classes.
     kernel, num_inducing, layers, missing, keep, backend, device, dtype
         As in `GPRegressor`.
     tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
-        As in `GPRegressor`.
+        As in `GPRegressor`. `fit_classification` does not use `tolerance`.
 
     Attributes
     ----------
@@ -299,7 +300,7 @@ def factors_of_classes(given: Any, classes: Any, totals: Any) -> Any:
     """Return the factors [C] of the weights of rows, given the argument `class_weight` and the total weights [C]."""
     if isinstance(given, str) and given == "balanced":
         present = totals > 0.0
-        return np.where(present, totals.sum() / (present.sum() * np.where(present, totals, 1.0)), 1.0)
+        return np.where(present, totals[present].min() / np.where(present, totals, 1.0), 1.0)
     if not isinstance(given, Mapping):
         msg = f"class_weight is {given!r}, but must be None, 'balanced' or a dictionary from labels to numbers."
         raise ValueError(msg)
@@ -311,7 +312,8 @@ def factors_of_classes(given: Any, classes: Any, totals: Any) -> Any:
     if not (np.isfinite(factors).all() and (factors >= 0.0).all() and (factors * totals).any()):
         msg = f"class_weight is {given!r}, but its numbers must be finite and zero or more, and not all zero."
         raise ValueError(msg)
-    return factors
+    # a row of weight 2 would count as two observations, as if its label were known twice
+    return factors / factors[totals > 0.0].max()
 
 
 def _order_of(classes: Any, values: list[Any] | None) -> Any:

@@ -158,9 +158,9 @@ def _rows(subject: Subject, X: Any) -> Host:
     """Return X [N, D] if given, otherwise the rows stored in the model or, if there are none, its inducing inputs."""
     if X is not None:
         return host(subject.inputs(X))
-    held = tree.leaves(subject.model)
-    if "X" in held:
-        return host(held["X"])
+    held = [x for name, x in tree.leaves(subject.model).items() if name.rpartition(".")[2] == "X"]
+    if held:  # an average of models holds the same rows several times
+        return host(held[0])
     found = [*inducing_inputs(subject.model).values()]
     if not found:
         msg = f"{type(subject.model).__name__} contains no rows; pass X."

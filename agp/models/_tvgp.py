@@ -115,7 +115,7 @@ class TVGP(SiteModel):
 
         The site of a row is removed from its marginal q(f_n) = N(mu, v), which leaves the variance v / (1 - v lam2) and
         the mean mu - v' (lam1 - lam2 mu) with that variance v'. The sites of the other rows do not change. For Gaussian
-        noise, this is exact. Sites of weighted rows are removed as a whole.
+        noise, this is exact. Of a row with a weight w > 1, one observation is left out, by removing 1 / w of its site.
 
         Parameters
         ----------
@@ -127,16 +127,19 @@ class TVGP(SiteModel):
         """
         batch = self._batch(self.X, y, weights=weights, offset=offset)
         (mu, var, _), _ = moments_of_sites(self.kernel(self.X)[0], self.site_shift, self.site_precision)
-        mean, variance = self._without_own_site(mu, var)
+        mean, variance = self._without_own_site(mu, var, batch.weights)
         mean = mean if batch.offset is None else mean + batch.offset
         return self.likelihood.predictive_log_density(mean, variance, batch.y)
 
-    def _without_own_site(self, mu: Array, var: Array) -> tuple[Array, Array]:
-        """Return the moments [N, P] of f at the rows, each without its own site, given those of q(f - h)."""
+    def _without_own_site(self, mu: Array, var: Array, weights: Array | None) -> tuple[Array, Array]:
+        """Return the moments [N, P] of f at the rows, each without an observation, given those of q(f - h)."""
         xp = backend_of(mu).xp
-        left = xp.maximum(1.0 - var * self.site_precision, xp.full_like(var, LEAST_LEFT))
+        part = 1.0 if weights is None else (1.0 / xp.maximum(weights, xp.ones_like(weights)))[:, None]
+        left = xp.maximum(1.0 - part * var * self.site_precision, xp.full_like(var, LEAST_LEFT))
         without = var / left
-        return self.mean_function(self.X)[0] + mu - without * (self.site_shift - self.site_precision * mu), without
+        return self.mean_function(self.X)[0] + mu - part * without * (
+            self.site_shift - self.site_precision * mu
+        ), without
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
         """Return I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""

@@ -43,6 +43,8 @@ CLOSE = 25.0
 """Kernels whose evidence is lower than that of the best by more nats than this are left out."""
 MOST, LEAST = 1024, 256
 """The largest and the smallest usual number of inducing inputs."""
+LEAST_GAIN = 2e-3
+"""The gain in nats per held-out row for which twice as many inducing inputs are used."""
 OPERATIONS, OPERATIONS_OF_LABELS = 2.5e10, 50
 """The limit of N M (M + 50 C) for M inducing inputs, which is proportional to the time of a site step."""
 FIRST_ROWS, FIRST_STEPS, STEPS, LAST_STEPS = 4000, 12, 8, 2
@@ -232,7 +234,7 @@ class ClassFit:
             for count in self._inducing_sizes(others.X.shape[0]):
                 model = self._settle_rows(one, others, count)
                 density, spread = self._held_density(model, held)
-                if best[1] is None or density > best[0]:
+                if best[1] is None or density > best[0] + LEAST_GAIN:
                     best = density, model, spread
                 if self.watch.is_done:
                     break
@@ -250,12 +252,12 @@ class ClassFit:
         self.candidates.append(scores)
 
     def _inducing_sizes(self, rows: int) -> list[int]:
-        """Return the numbers of inducing inputs to compare: the largest that is affordable, and half of it."""
+        """Return the numbers of inducing inputs to compare: half of the largest affordable number, and this number."""
         labels = OPERATIONS_OF_LABELS * self.plan.likelihood.latents(1)
         count = min(self.plan.most, rows)
         while count > min(LEAST, self.plan.most) and rows * count * (count + labels) > OPERATIONS:
             count = max(min(LEAST, self.plan.most), count // 2)
-        return [count]
+        return [count // 2, count] if count > LEAST else [count]
 
     def _settle_rows(self, one: Searched, others: Data, count: int) -> SVGP:
         """Return a posterior with so many inducing inputs; its sites start with steps on some of the rows."""

@@ -26,7 +26,7 @@ FARTHEST = 9.0
 """The largest change of a logarithm from its starting value."""
 RATIO = 2.0, 1e3
 """The ratios of the largest to the smallest spread for which a common unit of the columns is compared."""
-ISOTROPIC_STEPS, ARD_STEPS, LATER_STEPS = 12, 16, 8
+ISOTROPIC_STEPS, ARD_STEPS, LATER_STEPS = 8, 16, 8
 """The maximum numbers of evaluations for kernels with one lengthscale, for others, and on further rows."""
 RELATIVE_GAIN = 1e-4
 """The search ends when a step gains less than this fraction of the evidence."""

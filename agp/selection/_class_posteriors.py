@@ -25,7 +25,7 @@ MOST_FACTORISATIONS, MOST_STEPS = 20, 10
 TOLERANCE, INNER = 1e-3, 0.3
 """The root mean square, over the rows, of the errors of the means' fixed point at which the search ends, and the factor
 of it at which the steps for fixed precisions end."""
-CHANGE, SHARE = 0.05, 0.8
+CHANGE, SHARE = 0.05, 0.9
 """The relative error of the precisions at which the search ends, and the share by which their logarithms move."""
 DEPTH, LEAST_SINGULAR = 4, 1e-12
 """The number of earlier steps that are combined, and the smallest singular value of their inner products."""
@@ -117,10 +117,12 @@ def settle(
     for _ in range(MOST_FACTORISATIONS):
         system, steps = SiteSystem.of(K, precision), Extrapolation()
         var = xp.broadcast_to(system.shares() / precision, a.shape)
-        alpha, beta = gradients(K @ a, var)
+        mu = K @ a
+        alpha, beta = gradients(mu, var)
         for _ in range(MOST_STEPS):
-            a = steps.after(a, system.weights(alpha + precision * (K @ a)) - a)
-            alpha, beta = gradients(K @ a, var)
+            a = steps.after(a, system.weights(alpha + precision * mu) - a)
+            mu = K @ a
+            alpha, beta = gradients(mu, var)
             size = _root_mean_square(alpha - a)
             if size < INNER * TOLERANCE:
                 break
@@ -128,7 +130,6 @@ def settle(
         if (size < TOLERANCE and change < CHANGE) or is_over():
             break
         precision = xp.exp((1.0 - SHARE) * xp.log(precision) + SHARE * xp.log(xp.maximum(beta, least)))
-    mu = K @ a
     model = model._with_sites(a + precision * mu, precision)
 
     def expected(mu: Array, var: Array, y: Array, weights: Array | None) -> Array:
@@ -136,7 +137,7 @@ def settle(
 
     values = by_blocks(expected, model.likelihood, mu, var, batch.y, batch.weights)
     bound = float(np.sum(values)) - float(system.divergence(a, mu))
-    return Settled(name, model, a, bound, *model._without_own_site(mu, var))
+    return Settled(name, model, a, bound, *model._without_own_site(mu, var, batch.weights))
 
 
 def _gradients_of(model: TVGP, batch: Batch, memory: float | None) -> Callable[[Array, Array], tuple[Array, Array]]:

@@ -15,7 +15,10 @@ class Candidate(NamedTuple):
     rows: int
     """The number of rows in the sample that trained the hyperparameters."""
     evidence: float
-    """The log evidence of the exact GP on this sample, including the priors, in nats per row."""
+    """The log evidence of the exact GP on this sample, including the priors, in nats per row.
+
+    For labels, this is its Laplace approximation.
+    """
     log_density: float
     """The average log density of a row in the sample given the other rows."""
     bound: float = math.nan

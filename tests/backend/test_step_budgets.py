@@ -31,7 +31,7 @@ BUDGETS = {
     "gpr": (125, 1),
     "sgpr": (287, 1),
     "cggp": (1190, 7),
-    "tsvgp": (804, 1),
+    "tsvgp": (806, 1),
     "tvgp": (300, 1),
     "solve": (440, 1),
     "solve-collapsed": (317, 1),

@@ -169,6 +169,21 @@ def test_left_out_rows_are_exact_for_gaussian_noise(backend):
     assert_close(backend.numpy(found), exact.leave_one_out(), 1e-8)
 
 
+def test_of_a_weighted_row_one_observation_is_left_out():
+    """As of repeated rows, whose fixed point has the same posterior."""
+    X, y = data("logit", outputs=1, rows=12)
+    counts = 1 + np.arange(12) % 3
+    rows = np.repeat(np.arange(12), counts)
+    parts = {"kernel": agp.RBF(variance=np.asarray(2.0), lengthscale=np.asarray(1.0))}
+    parts |= {"likelihood": Bernoulli(link="logit"), "mean_function": agp.ZeroMean()}
+    weights = counts.astype(float)
+    once = TVGP.from_data(X, y, weights=weights, **parts)
+    once = stepped(once, X, y, times=60, weights=weights)
+    many = converged(TVGP.from_data(X[rows], y[rows], **parts), X[rows], y[rows])
+    found = once.leave_one_out(y, weights=weights)
+    assert_close(found[rows], many.leave_one_out(y[rows]), 1e-6)
+
+
 def test_left_out_rows_are_those_of_models_without_them():
     """The sites of the other rows hardly change, so a model of all rows but one predicts nearly the same."""
     model, X, y = shared("full", "logit", outputs=1, rows=30)
