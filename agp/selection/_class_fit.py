@@ -50,6 +50,8 @@ OPERATIONS, OPERATIONS_OF_LABELS = 2.5e10, 50
 FIRST_ROWS, FIRST_STEPS, STEPS, LAST_STEPS = 4000, 12, 8, 2
 """Sites of inducing inputs start with steps on so many rows, followed by steps on the rows that are not held out, and
 finally on all rows."""
+LEAST_WEIGHT, UNSETTLED = 0.02, 0.03
+"""The smallest weight of a kernel that is kept, and the error of a fixed point from which it is reported."""
 CHANCE = 2.0
 """The gain in nats, over the frequencies of the classes, of a model that has learned something."""
 
@@ -121,6 +123,7 @@ class ClassFit:
         self.candidates: list[Candidate] = []
         self.several = plan.likelihood.latents(1) > 1
         self.chosen: Chosen | None = None
+        self.unsettled = ""
         self.batch = Batch(data.X, data.y, weights=data.weights)
 
     def run(self, *, exact: bool) -> None:
@@ -199,16 +202,20 @@ class ClassFit:
                 if self.watch.is_done:
                     break
             logs = np.stack([densities(likelihood, x.mean, x.variance, data.y) for x in done], axis=1)
+            averages = np.average(logs, axis=0, weights=weights)
+            self.candidates += [
+                Candidate(x.name, data.X.shape[0], math.nan, float(average))
+                for x, average in zip(done, averages, strict=True)
+            ]
             shares = stack(logs, weights)
+            kept = np.flatnonzero(shares >= LEAST_WEIGHT)
+            done, shares = [done[i] for i in kept], shares[kept] / shares[kept].sum()
             mean, variance = combine(shares, [(x.mean, x.variance) for x in done])
 
             def score(spread: float) -> float:
                 return float(np.average(densities(likelihood, mean, spread * variance, data.y), weights=weights))
 
             self._keep_all(done, shares, *best_spread(score, self.several))
-        for x, column in zip(done, logs.T, strict=True):
-            average = float(np.average(column, weights=weights))
-            self.candidates.append(Candidate(x.name, data.X.shape[0], math.nan, average))
 
     def _keep_all(self, done: list[Settled], shares: Any, spread: float, density: float) -> None:
         """Keep the average of several posteriors, or a single one."""
@@ -218,6 +225,8 @@ class ClassFit:
         bound = float(shares @ np.asarray([x.bound for x in done]))
         kind = f"a posterior of all {self.data.X.shape[0]:,} rows"
         self.chosen = Chosen(model, ", ".join(x.name for x in done), kind, bound, density)
+        if max(x.error for x in done) > UNSETTLED:
+            self.unsettled = "the sites have not reached their fixed point"
 
     def _is_over(self) -> bool:
         return self.watch.is_done
@@ -301,7 +310,7 @@ class ClassFit:
         share = share[share > 0.0] / share.sum()
         baseline = float(share @ np.log(share))
         gain = data.observations * (best.log_density - baseline)
-        ending = watch.ending()
+        ending = watch.ending() or self.unsettled
         learned = gain > CHANCE or bool(ending)  # a fit that ended early may still learn
         message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
         if not learned:
@@ -322,6 +331,7 @@ class ClassFit:
             bound=best.bound,
             baseline=baseline,
             log_density=best.log_density,
+            ending=ending,
             learned=bool(learned),
             holds_data=best.holds_data,
         )

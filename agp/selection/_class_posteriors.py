@@ -27,6 +27,8 @@ TOLERANCE, INNER = 1e-3, 0.3
 of it at which the steps for fixed precisions end."""
 CHANGE, SHARE = 0.05, 0.9
 """The relative error of the precisions at which the search ends, and the share by which their logarithms move."""
+WORSE, SMALLER = 2.0, 0.5
+"""The increase of the error after which steps start again from the best means, and the factor of their length."""
 DEPTH, LEAST_SINGULAR = 4, 1e-12
 """The number of earlier steps that are combined, and the smallest singular value of their inner products."""
 MEAN_CHANGE = 2e-2
@@ -66,6 +68,8 @@ class Settled(NamedTuple):
     weights: Array
     """K^-1 times the mean of the rows, [N, P]."""
     bound: float
+    error: float
+    """The root mean square of the errors of the fixed point."""
     mean: Array
     """The mean [N, P] of each row given the other rows."""
     variance: Array
@@ -78,7 +82,8 @@ class Extrapolation:
     Source: Walker & Ni, "Anderson acceleration for fixed-point iterations", SIAM Journal on Numerical Analysis 2011.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, damping: float = 1.0) -> None:
+        self.damping = damping
         self.points: list[Array] = []
         self.residuals: list[Array] = []
 
@@ -86,7 +91,7 @@ class Extrapolation:
         """Return the next x [N, P], given the residual r at this one."""
         self.points, self.residuals = ([*old[-DEPTH:], new] for old, new in ((self.points, x), (self.residuals, r)))
         if len(self.points) == 1:
-            return x + r
+            return x + self.damping * r
         xp = backend_of(x).xp
         dx, dr = (
             xp.stack([xp.reshape(b - a, (-1,)) for a, b in pairwise(several)])
@@ -94,7 +99,7 @@ class Extrapolation:
         )
         gram, right = to_numpy(dr @ dr.mT), to_numpy(dr @ xp.reshape(r, (-1,)))
         shares = asarray_like(np.linalg.lstsq(gram, right, rcond=LEAST_SINGULAR)[0], x)
-        return x + r - xp.reshape(shares @ (dx + dr), x.shape)
+        return x + self.damping * r - xp.reshape(shares @ (dx + self.damping * dr), x.shape)
 
 
 def settle(
@@ -115,21 +120,15 @@ def settle(
     else:
         a, precision = like.weights, like.model.site_precision
     for _ in range(MOST_FACTORISATIONS):
-        system, steps = SiteSystem.of(K, precision), Extrapolation()
+        system = SiteSystem.of(K, precision)
         var = xp.broadcast_to(system.shares() / precision, a.shape)
-        mu = K @ a
-        alpha, beta = gradients(mu, var)
-        for _ in range(MOST_STEPS):
-            a = steps.after(a, system.weights(alpha + precision * mu) - a)
-            mu = K @ a
-            alpha, beta = gradients(mu, var)
-            size = _root_mean_square(alpha - a)
-            if size < INNER * TOLERANCE:
-                break
-        change = _root_mean_square(beta - precision) / _root_mean_square(beta)
-        if (size < TOLERANCE and change < CHANGE) or is_over():
+        at = _settle_means(system, a, lambda mu, var=var: gradients(mu, var))
+        a = at.weights
+        change = _root_mean_square(at.beta - precision) / _root_mean_square(at.beta)
+        if (at.error < TOLERANCE and change < CHANGE) or is_over():
             break
-        precision = xp.exp((1.0 - SHARE) * xp.log(precision) + SHARE * xp.log(xp.maximum(beta, least)))
+        precision = xp.exp((1.0 - SHARE) * xp.log(precision) + SHARE * xp.log(xp.maximum(at.beta, least)))
+    mu = at.mu
     model = model._with_sites(a + precision * mu, precision)
 
     def expected(mu: Array, var: Array, y: Array, weights: Array | None) -> Array:
@@ -137,7 +136,44 @@ def settle(
 
     values = by_blocks(expected, model.likelihood, mu, var, batch.y, batch.weights)
     bound = float(np.sum(values)) - float(system.divergence(a, mu))
-    return Settled(name, model, a, bound, *model._without_own_site(mu, var, batch.weights))
+    return Settled(name, model, a, bound, at.error, *model._without_own_site(mu, var, batch.weights))
+
+
+class Means(NamedTuple):
+    """Means mu = K a of the rows, and the derivatives of the expected log density there."""
+
+    weights: Array
+    """a [N, P]."""
+    mu: Array
+    alpha: Array
+    beta: Array
+    error: float
+    """The root mean square of alpha - a."""
+
+
+def _settle_means(system: SiteSystem, a: Array, gradients: Callable[[Array], tuple[Array, Array]]) -> Means:
+    """Return the means at the fixed point a = alpha for fixed variances, starting at weights a [N, P].
+
+    If the curvature at the new means exceeds the precisions, a step may increase the error. The search then restarts
+    from the best means, with smaller steps.
+    """
+
+    def at(a: Array) -> Means:
+        mu = system.K @ a
+        alpha, beta = gradients(mu)
+        return Means(a, mu, alpha, beta, _root_mean_square(alpha - a))
+
+    steps = Extrapolation()
+    best = last = at(a)
+    for _ in range(MOST_STEPS):
+        if best.error < INNER * TOLERANCE:
+            break
+        if not last.error <= WORSE * best.error:
+            last, steps = best, Extrapolation(SMALLER * steps.damping)
+        residual = system.weights(last.alpha + system.precision * last.mu) - last.weights
+        last = at(steps.after(last.weights, residual))
+        best = last if last.error < best.error else best
+    return best
 
 
 def _gradients_of(model: TVGP, batch: Batch, memory: float | None) -> Callable[[Array, Array], tuple[Array, Array]]:

@@ -145,7 +145,7 @@ def fit_classification(
             watch.interrupted = True
             raise Interrupted(fit.result()) from interrupt
     if not found.converged:
-        text = f"the fit has not converged: {watch.ending()}; let the fit run longer."
+        text = f"the fit has not converged: {found.ending}; let the fit run longer, or check the inputs."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
     if not found.learned:
         warnings.warn(found.message, NoSignalWarning, stacklevel=outside())

@@ -77,5 +77,7 @@ class RegressionResult(SearchResult[GPR | SVGP]):
 class ClassificationResult(SearchResult[Ensemble | TVGP | SVGP]):
     """The result of `fit_classification`. `kernel` names all kernels that the model averages."""
 
+    ending: str = ""
+    """Why the fit has not converged, or an empty string."""
     holds_data: bool = True
     """Whether the posterior is that of all rows, which the model stores, and not one with inducing inputs."""
