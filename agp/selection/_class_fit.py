@@ -46,7 +46,7 @@ MOST, LEAST = 1024, 256
 LEAST_GAIN = 2e-3
 """The gain in nats per held-out row for which twice as many inducing inputs are used."""
 OPERATIONS, OPERATIONS_OF_LABELS = 2.5e10, 50
-"""The limit of N M (M + 50 C) for M inducing inputs, which is proportional to the time of a site step."""
+"""The limit of N M (M + D + 50 C) for M inducing inputs, which is proportional to the time of a site step."""
 FIRST_ROWS, FIRST_STEPS, STEPS, LAST_STEPS = 4000, 12, 8, 2
 """Sites of inducing inputs start with steps on so many rows, followed by steps on the rows that are not held out, and
 finally on all rows."""
@@ -65,6 +65,7 @@ class ClassPlan(NamedTuple):
     memory: float | None
     most: int
     seed: int
+    frozen: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
         """Return the arguments as strings, by name."""
@@ -175,7 +176,7 @@ class ClassFit:
         piece = f"{one.name} {rows} {most} from {checksum_of(one.model)}"
         done = self.pieces.find(piece, lambda stored: Trial.of(begun, one.name, stored))
         if done is None:
-            new = train_kernel(one, *sample, self.plan.priors, most, self._see)
+            new = train_kernel(one, *sample, self.plan.priors, most, self._see, self.plan.frozen)
             trial = Trial(new.model, Candidate(one.name, rows, new.evidence, math.nan))
             done = Trial.of(begun, one.name, self.pieces.store(piece, trial.pieces()))
         evidence = done.scores.evidence
@@ -262,9 +263,9 @@ class ClassFit:
 
     def _inducing_sizes(self, rows: int) -> list[int]:
         """Return the numbers of inducing inputs to compare: half of the largest affordable number, and this number."""
-        labels = OPERATIONS_OF_LABELS * self.plan.likelihood.latents(1)
+        others = OPERATIONS_OF_LABELS * self.plan.likelihood.latents(1) + self.data.X.shape[1]
         count = min(self.plan.most, rows)
-        while count > min(LEAST, self.plan.most) and rows * count * (count + labels) > OPERATIONS:
+        while count > min(LEAST, self.plan.most) and rows * count * (count + others) > OPERATIONS:
             count = max(min(LEAST, self.plan.most), count // 2)
         return [count // 2, count] if count > LEAST else [count]
 

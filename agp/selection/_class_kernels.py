@@ -16,7 +16,8 @@ from agp.priors import assign_priors
 from agp.scaling import column_spreads
 from agp.selection._climb import beside
 from agp.selection._rows import Data
-from agp.training import Coordinates, newton_names, prior_along_coordinates
+from agp.training import Coordinates, prior_along_coordinates
+from agp.vectors import unfrozen
 
 VARIANCE = 4.0
 """The starting variance of the latent functions."""
@@ -63,8 +64,8 @@ class LaplaceLoss:
     With default priors, the logarithms have independent normal priors around their starting values.
     """
 
-    def __init__(self, model: TVGP, data: Data, *, tied: bool, priors: bool) -> None:
-        self.coordinates = Coordinates(model, newton_names(model))
+    def __init__(self, model: TVGP, data: Data, *, tied: bool, priors: bool, frozen: tuple[str, ...] = ()) -> None:
+        self.coordinates = Coordinates(model, unfrozen(model, (*frozen, *sorted(tree.zero_leaves(model)))))
         self.origin = self.coordinates.vector_of(model)
         self.batch = model._batch(data.X, data.y, weights=data.weights)
         sizes = [1] * len(self.origin) if not tied else self.coordinates.sizes
@@ -129,7 +130,9 @@ def start_model(start: Start, data: Data, likelihood: Any, priors: Any) -> Searc
     return Searched(start, model, -math.inf)
 
 
-def train_kernel(one: Searched, data: Data, likelihood: Any, priors: Any, most: int, see: Any) -> Searched:
+def train_kernel(
+    one: Searched, data: Data, likelihood: Any, priors: Any, most: int, see: Any, frozen: tuple[str, ...] = ()
+) -> Searched:
     """Train a kernel further on rows on the host, with about `most` evaluations at most.
 
     The default priors depend on the starting values of the kernel, not on the present ones. `see` is a function of a
@@ -138,19 +141,16 @@ def train_kernel(one: Searched, data: Data, likelihood: Any, priors: Any, most: 
     from scipy.optimize import minimize
 
     begun = start_model(one.start, data, likelihood, priors).model
-    loss = LaplaceLoss(begun, data, tied=one.start.tied, priors=isinstance(priors, str))
+    loss = LaplaceLoss(begun, data, tied=one.start.tied, priors=isinstance(priors, str), frozen=frozen)
 
     def stop(_: Any) -> None:
         if see(loss.best[1], -loss.best[0]):
             raise StopIteration
 
     begin = loss.change_to(one.model)
-    if len(begin):
-        options = {"maxiter": most, "maxfun": most, "ftol": RELATIVE_GAIN, "maxcor": 20}
-        limits = [(-FARTHEST, FARTHEST)] * len(begin)
-        minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=limits, options=options, callback=stop)
-    else:
-        loss(begin)
+    options = {"maxiter": most, "maxfun": most, "ftol": RELATIVE_GAIN, "maxcor": 20}
+    limits = [(-FARTHEST, FARTHEST)] * len(begin)
+    minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=limits, options=options, callback=stop)
     return Searched(one.start, loss.best[1], -loss.best[0])
 
 

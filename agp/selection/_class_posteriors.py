@@ -119,13 +119,15 @@ def settle(
         precision = xp.maximum(gradients(a, var)[1], least)
     else:
         a, precision = like.weights, like.model.site_precision
-    for _ in range(MOST_FACTORISATIONS):
+    count = 0
+    while True:
         system = SiteSystem.of(K, precision)
         var = xp.broadcast_to(system.shares() / precision, a.shape)
         at = _settle_means(system, a, lambda mu, var=var: gradients(mu, var))
         a = at.weights
         change = _root_mean_square(at.beta - precision) / _root_mean_square(at.beta)
-        if (at.error < TOLERANCE and change < CHANGE) or is_over():
+        count += 1
+        if (at.error < TOLERANCE and change < CHANGE) or count == MOST_FACTORISATIONS or is_over():
             break
         precision = xp.exp((1.0 - SHARE) * xp.log(precision) + SHARE * xp.log(xp.maximum(at.beta, least)))
     mu = at.mu

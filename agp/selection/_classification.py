@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from agp import tree
 from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_weights, check_whole, known_of_rows
@@ -35,6 +36,7 @@ def fit_classification(
     likelihood: Likelihood,
     kernel: Kernel | Literal["auto"] = "auto",
     priors: Mapping[str, Prior] | Literal["auto"] | None = "auto",
+    frozen: str | Iterable[str] = (),
     method: Literal["auto", "tvgp", "svgp"] = "auto",
     most: int = MOST,
     max_seconds: float | None = None,
@@ -73,6 +75,9 @@ def fit_classification(
         A dictionary of priors whose keys are patterns for leaf names, or None. With "auto", the logarithms of
         hyperparameters have normal priors around their starting values, with the standard deviations 1 for variances
         and 1.5 for lengthscales.
+    frozen
+        Patterns of leaf names, such as ``"kernel.variance"``, of the parameters of a given kernel that keep their
+        values.
     method
         "tvgp" for a posterior of all rows, "svgp" for inducing inputs. "auto" chooses by the number of rows.
     most
@@ -127,7 +132,8 @@ def fit_classification(
     _check_choices(kernel, method, priors)
     if memory is not None:
         check_memory(memory)
-    plan = ClassPlan(kernel, likelihood, priors, memory, check_whole("most", most), check_whole("seed", seed, least=0))
+    most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
+    plan = ClassPlan(kernel, likelihood, priors, memory, most, seed, tree.patterns(frozen))
     exact = method == "tvgp" or (method == "auto" and X.shape[0] <= ALL_ROWS)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
         facts: dict[str, Any] = {}

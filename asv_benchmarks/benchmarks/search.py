@@ -105,3 +105,36 @@ class Table:
         return self.estimator.fit(*self.rows).n_iter_
 
     track_evaluations.unit = "evaluations"
+
+
+class Classes:
+    """`fit_classification` of tables with 20 columns: the whole fit, and one evaluation of the Laplace evidence."""
+
+    params = [axis([2, 5], 5), axis([300, 1000], 300)]
+    param_names = ["classes", "rows"]
+    timer = TIMER
+    number = 1
+
+    def setup(self, classes, rows):
+        import numpy as np
+
+        import agp
+
+        self.X, y = table(rows, 20)
+        self.y = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes)).astype(float)
+        self.likelihood = agp.Bernoulli(link="logit") if classes == 2 else agp.Softmax(classes)
+
+    def time_fit(self, classes, rows):
+        import agp
+
+        agp.fit_classification(self.X, self.y, likelihood=self.likelihood)
+
+    def time_evidence(self, classes, rows):
+        import agp
+        from agp.batch import Batch
+        from agp.bounds import laplace_evidence
+
+        X, y = self.X[:200, :], self.y[:200, None]
+        kernel = agp.RBF().from_data(X, 4.0)
+        _, pull = laplace_evidence(self.likelihood, kernel(X)[0], Batch(X, y))
+        pull(1.0)

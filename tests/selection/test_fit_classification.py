@@ -129,6 +129,11 @@ def test_a_given_kernel_is_the_only_one():
     assert {one.kernel for one in found.candidates} == {"sum"}
     assert isinstance(found.model, TVGP)
     assert isinstance(found.model.kernel.parts[0], agp.Matern32)
+    assert float(found.model.kernel.parts[1].variance) != 0.5
+    held = fit_classification(X, y, likelihood=LOGIT, kernel=kernel, frozen="kernel.parts.1.variance")
+    assert float(held.model.kernel.parts[1].variance) == 0.5
+    with pytest.raises(ValueError, match="no parameter matches 'kernel.nothing'"):
+        fit_classification(X, y, likelihood=LOGIT, kernel=kernel, frozen="kernel.nothing")
 
 
 def test_samples_keep_rare_classes():
