@@ -111,6 +111,9 @@ class GPClassifier(ClassifierMixin, Distribution):
             All labels. This argument is required in the first call if its rows do not contain all labels.
         """
         first = not self._is_started
+        if isinstance(self.class_weight, str):
+            msg = "class_weight is 'balanced', which needs all rows at once; for partial_fit, give a dictionary."
+            raise ValueError(msg)
         data = self._data(X, y, sample_weight, classes, reset=first)
         if first:
             self._note_facts(data)
@@ -313,7 +316,7 @@ def factors_of_classes(given: Any, classes: Any, totals: Any) -> Any:
         msg = f"class_weight is {given!r}, but its numbers must be finite and zero or more, and not all zero."
         raise ValueError(msg)
     # a row of weight 2 would count as two observations, as if its label were known twice
-    return factors / factors[totals > 0.0].max()
+    return factors / factors.max()
 
 
 def _order_of(classes: Any, values: list[Any] | None) -> Any:

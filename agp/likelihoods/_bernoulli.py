@@ -146,7 +146,7 @@ class Bernoulli(OrderedCategories, ByQuadrature):
 
     @property
     def floats_per_row(self) -> int:
-        return super().floats_per_row + (0 if LINKS[self.link].closed else FLOATS)
+        return super().floats_per_row + (0 if LINKS[self.link].closed else 2 * FLOATS)
 
     def check_parameters(self) -> None:
         if not 0.0 <= self.squash < 0.5:

@@ -62,7 +62,7 @@ class Ensemble(Model):
             if not isinstance(model, Model):
                 msg = f"entry {i} in the models of an Ensemble is {model!r}, but must be a model."
                 raise TypeError(msg)
-        self._check_equal("likelihoods", lambda model: type(model.likelihood).__name__)
+        self._check_equal("likelihoods", lambda model: _kind_of(model.likelihood))
 
     @property
     def likelihood(self) -> Likelihood:  # type: ignore[override]
@@ -186,3 +186,9 @@ class Ensemble(Model):
         new = tuple(change(model) for model in self.models)
         same = all(a is b for a, b in zip(new, self.models, strict=True))
         return self if same else dataclasses.replace(self, models=new)
+
+
+def _kind_of(likelihood: Likelihood) -> str:
+    """Return the class of a likelihood, with its link if it has one."""
+    link = getattr(likelihood, "link", None)
+    return type(likelihood).__name__ + ("" if link is None else f" with the link {link!r}")

@@ -8,7 +8,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.inducing import Points
 from agp.kernels import Kernel
-from agp.likelihoods import Likelihood, expected_row_density
+from agp.likelihoods import Likelihood, expected_row_density, with_row_noise
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
@@ -19,8 +19,8 @@ from agp.priors import Priors
 from agp.processes import Process, Sparse
 from agp.random import draws_with_prefix
 
-LEAST_LEFT = 1e-3
-"""The smallest 1 - v lam2 of a marginal from which a site is removed."""
+LEAST_LEFT = 10.0
+"""The smallest 1 - v lam2 of a marginal from which a site is removed, as a multiple of machine precision."""
 
 
 @tree.model
@@ -110,7 +110,15 @@ class TVGP(SiteModel):
         return limit_sites(self.likelihood, alpha, beta, var[:, : beta.shape[1]])
 
     @public(ignore="underflow")
-    def leave_one_out(self, y: Array, /, *, weights: Array | None = None, offset: Array | None = None) -> Array:
+    def leave_one_out(
+        self,
+        y: Array,
+        /,
+        *,
+        weights: Array | None = None,
+        offset: Array | None = None,
+        noise: Array | None = None,
+    ) -> Array:
         """Estimate the leave-one-out log densities log p(y_n | all other rows) [N] at the model's sites.
 
         The site of a row is removed from its marginal q(f_n) = N(mu, v), which leaves the variance v / (1 - v lam2) and
@@ -121,21 +129,22 @@ class TVGP(SiteModel):
         ----------
         y
             The targets [N] or [N, K] of the training inputs, in the same order.
-        weights, offset
-            What is known of the rows, as in `bound`. Rows of other weights have other sites, but the density of a row
-            is that of a single observation.
+        weights, offset, noise
+            What is known of the rows, as in `bound`. The density of a row is that of a single observation.
         """
-        batch = self._batch(self.X, y, weights=weights, offset=offset)
+        batch = self._batch(self.X, y, weights=weights, offset=offset, noise=noise)
         (mu, var, _), _ = moments_of_sites(self.kernel(self.X)[0], self.site_shift, self.site_precision)
         mean, variance = self._without_own_site(mu, var, batch.weights)
         mean = mean if batch.offset is None else mean + batch.offset
-        return self.likelihood.predictive_log_density(mean, variance, batch.y)
+        return with_row_noise(self.likelihood, batch.noise).predictive_log_density(mean, variance, batch.y)
 
     def _without_own_site(self, mu: Array, var: Array, weights: Array | None) -> tuple[Array, Array]:
         """Return the moments [N, P] of f at the rows, each without an observation, given those of q(f - h)."""
         xp = backend_of(mu).xp
         part = 1.0 if weights is None else (1.0 / xp.maximum(weights, xp.ones_like(weights)))[:, None]
-        left = xp.maximum(1.0 - part * var * self.site_precision, xp.full_like(var, LEAST_LEFT))
+        left = xp.maximum(
+            1.0 - part * var * self.site_precision, xp.full_like(var, LEAST_LEFT * float(xp.finfo(var.dtype).eps))
+        )
         without = var / left
         return self.mean_function(self.X)[0] + mu - part * without * (
             self.site_shift - self.site_precision * mu

@@ -8,6 +8,7 @@ import numpy as np
 from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.batch import Batch
+from agp.kernels import RBF
 from agp.models import SVGP, TVGP, Ensemble
 from agp.random import generator
 from agp.selection._class_kernels import LATER_STEPS, Searched, Start, compared_kernels, start_model, train_kernel
@@ -50,8 +51,8 @@ OPERATIONS, OPERATIONS_OF_LABELS = 2.5e10, 50
 FIRST_ROWS, FIRST_STEPS, STEPS, LAST_STEPS = 4000, 12, 8, 2
 """Sites of inducing inputs start with steps on so many rows, followed by steps on the rows that are not held out, and
 finally on all rows."""
-LEAST_WEIGHT, UNSETTLED = 0.02, 0.03
-"""The smallest weight of a kernel that is kept, and the error of a fixed point from which it is reported."""
+LEAST_WEIGHT = 0.02
+"""The smallest weight of a kernel that is kept."""
 CHANCE = 2.0
 """The gain in nats, over the frequencies of the classes, of a model that has learned something."""
 
@@ -125,6 +126,9 @@ class ClassFit:
         self.several = plan.likelihood.latents(1) > 1
         self.chosen: Chosen | None = None
         self.unsettled = ""
+        self.searched: list[Searched] = []
+        """The trained kernels, for a fit that is interrupted."""
+        self.settled: list[Settled] = []
         self.batch = Batch(data.X, data.y, weights=data.weights)
 
     def run(self, *, exact: bool) -> None:
@@ -159,15 +163,20 @@ class ClassFit:
 
         for one in compared_kernels(self.plan.kernel, sample.data.X, train):
             found.append(one)
-            if self.watch.stage_over:
-                self.watch.cut = not self.watch.stopped
+            if self._is_cut():
                 break
         return sorted(found, key=lambda one: -one.evidence)
 
     def _train_further(self, one: Searched, rows: int) -> Searched:
-        if self.watch.stage_over or one.start.tied:
+        if one.start.tied or self._is_cut():
             return one
         return self._train(one, sample_rows(self.data, self.plan.likelihood, rows, self.plan.seed), LATER_STEPS)
+
+    def _is_cut(self) -> bool:
+        """Return whether the time for a stage is up, and note that the limit made it shorter."""
+        over = self.watch.stage_over
+        self.watch.cut = self.watch.cut or (over and not self.watch.stopped)
+        return over
 
     def _train(self, one: Searched, sample: Sample, most: int) -> Searched:
         """Train a kernel on a sample, or return the result from the checkpoint."""
@@ -181,7 +190,9 @@ class ClassFit:
             done = Trial.of(begun, one.name, self.pieces.store(piece, trial.pieces()))
         evidence = done.scores.evidence
         self.candidates.append(Candidate(one.name, rows, evidence / rows, math.nan))
-        return one._replace(model=done.model, evidence=evidence)
+        self._is_cut()
+        self.searched.append(one._replace(model=done.model, evidence=evidence))
+        return self.searched[-1]
 
     def _see(self, model: Any, bound: float) -> bool:
         """Show a model to the callbacks, and return whether the stage must end."""
@@ -192,31 +203,35 @@ class ClassFit:
     def _of_all_rows(self, found: list[Searched]) -> None:
         """Average posteriors of all rows, with weights by left-out rows."""
         data, likelihood = self.data, self.plan.likelihood
-        weights = None if data.weights is None else data.targets_on_host()[1]
-        done: list[Settled] = []
         with self.watch.stage("posterior", data.X.shape[0]):
             for one in found:
                 model = model_of_rows(one.model.kernel, likelihood, data)
-                kept = {"memory": self.plan.memory, "is_over": self._is_over, "like": done[-1] if done else None}
-                done.append(settle(one.name, model, self.batch, **kept))
-                self._see(done[-1].model, done[-1].bound)
+                like = self.settled[-1] if self.settled else None
+                kept = {"memory": self.plan.memory, "is_over": self._is_over, "like": like}
+                self.settled.append(settle(one.name, model, self.batch, **kept))
+                self._see(self.settled[-1].model, self.settled[-1].bound)
                 if self.watch.is_done:
                     break
-            logs = np.stack([densities(likelihood, x.mean, x.variance, data.y) for x in done], axis=1)
-            averages = np.average(logs, axis=0, weights=weights)
-            self.candidates += [
-                Candidate(x.name, data.X.shape[0], math.nan, float(average))
-                for x, average in zip(done, averages, strict=True)
-            ]
-            shares = stack(logs, weights)
-            kept = np.flatnonzero(shares >= LEAST_WEIGHT)
-            done, shares = [done[i] for i in kept], shares[kept] / shares[kept].sum()
-            mean, variance = combine(shares, [(x.mean, x.variance) for x in done])
+            self._average(self.settled)
 
-            def score(spread: float) -> float:
-                return float(np.average(densities(likelihood, mean, spread * variance, data.y), weights=weights))
+    def _average(self, done: list[Settled]) -> None:
+        """Keep the average of posteriors of all rows, with weights by left-out rows."""
+        likelihood, y, memory = self.plan.likelihood, self.data.y, self.plan.memory
+        weights = None if self.data.weights is None else self.data.targets_on_host()[1]
+        logs = np.stack([densities(likelihood, x.mean, x.variance, y, memory=memory) for x in done], axis=1)
+        rows, averages = y.shape[0], np.average(logs, axis=0, weights=weights)
+        self.candidates += [
+            Candidate(x.name, rows, math.nan, float(average)) for x, average in zip(done, averages, strict=True)
+        ]
+        shares = stack(logs, weights)
+        kept = np.flatnonzero(shares >= LEAST_WEIGHT)
+        done, shares = [done[i] for i in kept], shares[kept] / shares[kept].sum()
+        mean, variance = combine(shares, [(x.mean, x.variance) for x in done])
 
-            self._keep_all(done, shares, *best_spread(score, self.several))
+        def score(spread: float) -> float:
+            return float(np.average(densities(likelihood, mean, spread * variance, y, memory=memory), weights=weights))
+
+        self._keep_all(done, shares, *best_spread(score, self.several))
 
     def _keep_all(self, done: list[Settled], shares: Any, spread: float, density: float) -> None:
         """Keep the average of several posteriors, or a single one."""
@@ -226,7 +241,7 @@ class ClassFit:
         bound = float(shares @ np.asarray([x.bound for x in done]))
         kind = f"a posterior of all {self.data.X.shape[0]:,} rows"
         self.chosen = Chosen(model, ", ".join(x.name for x in done), kind, bound, density)
-        if max(x.error for x in done) > UNSETTLED:
+        if not all(x.is_settled for x in done):
             self.unsettled = "the sites have not reached their fixed point"
 
     def _is_over(self) -> bool:
@@ -288,11 +303,12 @@ class ClassFit:
 
     def _held_density(self, model: SVGP, held: Data) -> tuple[float, float]:
         """Return the average log density of held-out rows at the best factor of the variances, and this factor."""
-        found = model.predictor().predict(held.X)
+        found = model.predictor().predict(held.X, memory=self.plan.memory)
         weights = None if held.weights is None else held.targets_on_host()[1]
 
         def score(spread: float) -> float:
-            logs = densities(self.plan.likelihood, found.mean, spread * found.variance, held.y)
+            moments = found.mean, spread * found.variance
+            logs = densities(self.plan.likelihood, *moments, held.y, memory=self.plan.memory)
             return float(np.average(logs, weights=weights))
 
         spread, density = best_spread(score, self.several)
@@ -304,7 +320,7 @@ class ClassFit:
         """Return the best result so far."""
         watch, data = self.watch, self.data
         if self.chosen is None:
-            self._keep_start_model()
+            self._average(self.settled) if self.settled else self._keep_sample()
         best: Any = self.chosen
         labels, weights = data.targets_on_host()
         share = np.bincount(labels[:, 0].astype(np.int64), weights)
@@ -312,7 +328,7 @@ class ClassFit:
         baseline = float(share @ np.log(share))
         gain = data.observations * (best.log_density - baseline)
         ending = watch.ending() or self.unsettled
-        learned = gain > CHANCE or bool(ending)  # a fit that ended early may still learn
+        learned = gain > CHANCE or bool(watch.ending())  # a fit that ended early may still learn
         message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
         if not learned:
             message = (
@@ -337,8 +353,18 @@ class ClassFit:
             holds_data=best.holds_data,
         )
 
-    def _keep_start_model(self) -> None:
-        """Keep a model of a few rows after an early interrupt."""
-        some = self.data.at(np.arange(min(self.data.X.shape[0], SEARCH_ROWS)))
-        model: TVGP = TVGP.from_data(some.X, some.y, likelihood=self.plan.likelihood)
-        self.chosen = Chosen(model, "rbf", "an untrained model", math.nan, -math.inf)
+    def _keep_sample(self) -> None:
+        """Keep a posterior of a sample after an early interrupt, with the best kernel so far."""
+        data, likelihood = self.data, self.plan.likelihood
+        order = generator(self.plan.seed, 20).permutation(data.X.shape[0])
+        some = data.at(np.sort(order[:SEARCH_ROWS]))
+        if self.searched:
+            kernel = max(self.searched, key=lambda one: one.evidence / one.model.X.shape[0]).model.kernel
+        else:
+            kernel = TVGP.from_data(some.X, some.y, likelihood=likelihood, kernel=RBF()).kernel
+        batch = Batch(some.X, some.y, weights=some.weights)
+        kept = {"memory": self.plan.memory, "is_over": lambda: True, "like": None}
+        found = settle("a sample", model_of_rows(kernel, likelihood, some), batch, **kept)
+        logs = densities(likelihood, found.mean, found.variance, some.y, memory=self.plan.memory)
+        kind = f"a posterior of {some.X.shape[0]:,} rows"
+        self.chosen = Chosen(found.model, "the best kernel so far", kind, found.bound, float(np.mean(logs)))

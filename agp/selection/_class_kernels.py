@@ -65,7 +65,7 @@ class LaplaceLoss:
     """
 
     def __init__(self, model: TVGP, data: Data, *, tied: bool, priors: bool, frozen: tuple[str, ...] = ()) -> None:
-        self.coordinates = Coordinates(model, unfrozen(model, (*frozen, *sorted(tree.zero_leaves(model)))))
+        self.coordinates = Coordinates(model, free_names(model, frozen))
         self.origin = self.coordinates.vector_of(model)
         self.batch = model._batch(data.X, data.y, weights=data.weights)
         sizes = [1] * len(self.origin) if not tied else self.coordinates.sizes
@@ -130,6 +130,18 @@ def start_model(start: Start, data: Data, likelihood: Any, priors: Any) -> Searc
     return Searched(start, model, -math.inf)
 
 
+def free_names(model: TVGP, frozen: tuple[str, ...]) -> list[str]:
+    """Return the names of the parameters that move, which are neither frozen nor zero.
+
+    Raise ValueError if a pattern matches nothing.
+    """
+    patterns = (*frozen, *sorted(tree.zero_leaves(model)))
+    names = tree.leaves(model, "parameter")
+    kept = [name for name in names if any(tree.matches(name, pattern) for pattern in patterns)]
+    unknown = [pattern for pattern in frozen if not any(tree.matches(name, pattern) for name in names)]
+    return [] if len(kept) == len(names) and not unknown else unfrozen(model, patterns)
+
+
 def train_kernel(
     one: Searched, data: Data, likelihood: Any, priors: Any, most: int, see: Any, frozen: tuple[str, ...] = ()
 ) -> Searched:
@@ -141,6 +153,10 @@ def train_kernel(
     from scipy.optimize import minimize
 
     begun = start_model(one.start, data, likelihood, priors).model
+    if not free_names(begun, frozen):
+        batch = begun._batch(data.X, data.y, weights=data.weights)
+        value = laplace_evidence(likelihood, begun.kernel(data.X)[0], batch)[0].value
+        return Searched(one.start, begun, float(value))
     loss = LaplaceLoss(begun, data, tied=one.start.tied, priors=isinstance(priors, str), frozen=frozen)
 
     def stop(_: Any) -> None:

@@ -22,21 +22,25 @@ from agp.updates import SiteStep
 
 MOST_FACTORISATIONS, MOST_STEPS = 20, 10
 """The maximum numbers of precisions that are tried, and of steps of the means for each of them."""
-TOLERANCE, INNER = 1e-3, 0.3
-"""The root mean square, over the rows, of the errors of the means' fixed point at which the search ends, and the factor
-of it at which the steps for fixed precisions end."""
+TOLERANCE, INNER = 1e-2, 0.3
+"""The relative error of the means' fixed point at which the search ends, and the factor of it at which the steps for
+fixed precisions end."""
 CHANGE, SHARE = 0.05, 0.9
 """The relative error of the precisions at which the search ends, and the share by which their logarithms move."""
+MOST_SMALL_STEPS, SMALL_RATE = 80, 0.3
+"""The maximum number of small site steps, and their rate."""
+UNSETTLED = 10.0
+"""The factor of both errors at which a posterior is reported as not converged."""
 WORSE, SMALLER = 2.0, 0.5
 """The increase of the error after which steps start again from the best means, and the factor of their length."""
-DEPTH, LEAST_SINGULAR = 4, 1e-12
+DEPTH, LEAST_SINGULAR = 4, 1e-8
 """The number of earlier steps that are combined, and the smallest singular value of their inner products."""
 MEAN_CHANGE = 2e-2
 """With inducing inputs, site steps end when the mean of q(u) changes by less than this fraction of itself."""
 SITE_SAMPLES = 64
 """The number of samples for the expectations of site steps for three or more classes."""
-LEAST_SHARE = 1e-9
-"""The smallest product of a precision and k(x, x), in site steps."""
+LEAST_SHARE = 0.6
+"""In site steps, the product of a precision and k(x, x) is at least eps to this power."""
 RATE, LEAST_RATE, SLOWER, FASTER = 1.0, 0.3, 0.7, 1.3
 """The first rate and the smallest rate of site steps, and the factors after an increase and a decrease of the error."""
 SPREADS = (1.0, 0.5, 0.25)
@@ -68,8 +72,8 @@ class Settled(NamedTuple):
     weights: Array
     """K^-1 times the mean of the rows, [N, P]."""
     bound: float
-    error: float
-    """The root mean square of the errors of the fixed point."""
+    is_settled: bool
+    """Whether the sites are close to their fixed point."""
     mean: Array
     """The mean [N, P] of each row given the other rows."""
     variance: Array
@@ -97,6 +101,8 @@ class Extrapolation:
             xp.stack([xp.reshape(b - a, (-1,)) for a, b in pairwise(several)])
             for several in (self.points, self.residuals)
         )
+        sizes = xp.sqrt(xp.sum(dr * dr, axis=1)) + float(xp.finfo(x.dtype).smallest_normal)
+        dx, dr = dx / sizes[:, None], dr / sizes[:, None]
         gram, right = to_numpy(dr @ dr.mT), to_numpy(dr @ xp.reshape(r, (-1,)))
         shares = asarray_like(np.linalg.lstsq(gram, right, rcond=LEAST_SINGULAR)[0], x)
         return x + self.damping * r - xp.reshape(shares @ (dx + self.damping * dr), x.shape)
@@ -112,33 +118,103 @@ def settle(
     starts at a similar posterior, if given, or at the prior.
     """
     K, _ = model.kernel(batch.X)
-    xp, gradients = backend_of(K).xp, _gradients_of(model, batch, memory)
-    least = LEAST_SHARE / xp.max(diagonal(K))
-    if like is None:
-        a, var = xp.zeros_like(model.site_shift), diagonal(K)[:, None] + xp.zeros_like(model.site_shift)
-        precision = xp.maximum(gradients(a, var)[1], least)
-    else:
-        a, precision = like.weights, like.model.site_precision
-    count = 0
-    while True:
-        system = SiteSystem.of(K, precision)
-        var = xp.broadcast_to(system.shares() / precision, a.shape)
-        at = _settle_means(system, a, lambda mu, var=var: gradients(mu, var))
-        a = at.weights
-        change = _root_mean_square(at.beta - precision) / _root_mean_square(at.beta)
-        count += 1
-        if (at.error < TOLERANCE and change < CHANGE) or count == MOST_FACTORISATIONS or is_over():
-            break
-        precision = xp.exp((1.0 - SHARE) * xp.log(precision) + SHARE * xp.log(xp.maximum(at.beta, least)))
-    mu = at.mu
-    model = model._with_sites(a + precision * mu, precision)
+    xp = backend_of(K).xp
+    problem = Problem(
+        K,
+        _gradients_of(model, batch, memory),
+        float(xp.finfo(K.dtype).eps) ** LEAST_SHARE / xp.max(diagonal(K)),
+        is_over,
+    )
+    prior = xp.zeros_like(model.site_shift)
+    start = prior if like is None else like.weights
+    precision = problem.precision(prior) if like is None else like.model.site_precision
+    found = _accelerate(problem, start, precision)
+    if not found.is_near(UNSETTLED) and not is_over():
+        found = _step_from_prior(problem, prior)
+    system, a, mu, var = found.system, found.weights, found.mu, found.variance
+    model = model._with_sites(a + system.precision * mu, system.precision)
 
     def expected(mu: Array, var: Array, y: Array, weights: Array | None) -> Array:
         return expected_row_density(model.likelihood, mu, var, Batch(y, y, weights=weights))[0]
 
-    values = by_blocks(expected, model.likelihood, mu, var, batch.y, batch.weights)
+    values = by_blocks(expected, model.likelihood, memory, mu, var, batch.y, batch.weights)
     bound = float(np.sum(values)) - float(system.divergence(a, mu))
-    return Settled(name, model, a, bound, at.error, *model._without_own_site(mu, var, batch.weights))
+    left_out = model._without_own_site(mu, var, batch.weights)
+    return Settled(name, model, a, bound, found.is_near(UNSETTLED), *left_out)
+
+
+class Problem(NamedTuple):
+    """The fixed point of the sites of all rows."""
+
+    K: Array
+    gradients: Callable[[Array, Array], tuple[Array, Array]]
+    """A function of the means and variances [N, P] of the rows, which returns alpha and beta."""
+    least: Array
+    """The smallest precision (0-d)."""
+    is_over: Callable[[], bool]
+
+    def precision(self, means: Array) -> Array:
+        """Return the precisions of the rows for means [N, P] and the variances of the prior."""
+        xp = backend_of(means).xp
+        return xp.maximum(self.gradients(means, diagonal(self.K)[:, None] + xp.zeros_like(means))[1], self.least)
+
+
+class Point(NamedTuple):
+    """A posterior with its distance from the fixed point."""
+
+    system: SiteSystem
+    weights: Array
+    """K^-1 times the means, a [N, P]."""
+    mu: Array
+    variance: Array
+    error: float
+    """The norm of alpha - a, relative to that of alpha."""
+    change: float
+    """The norm of beta minus the precisions, relative to that of beta."""
+
+    def is_near(self, factor: float = 1.0) -> bool:
+        """Whether the distance is below the tolerances, times a factor."""
+        return self.error < factor * TOLERANCE and self.change < factor * CHANGE
+
+
+def _accelerate(problem: Problem, a: Array, precision: Array) -> Point:
+    """Alternate between the fixed point of the means for given precisions, and the precisions at these means."""
+    xp = backend_of(a).xp
+    for count in range(MOST_FACTORISATIONS):
+        system = SiteSystem.of(problem.K, precision)
+        var = xp.broadcast_to(system.shares() / precision, a.shape)
+        at = _settle_means(system, a, lambda mu, var=var: problem.gradients(mu, var))
+        a, beta = at.weights, xp.maximum(at.beta, problem.least)
+        found = Point(system, a, at.mu, var, at.error, _relative_error(precision, beta))
+        if found.is_near() or count == MOST_FACTORISATIONS - 1 or problem.is_over():
+            return found
+        precision = xp.exp((1.0 - SHARE) * xp.log(precision) + SHARE * xp.log(beta))
+    raise AssertionError  # the loop returns
+
+
+def _step_from_prior(problem: Problem, prior: Array) -> Point:
+    """Take small site steps from the prior, which converge where accelerated steps do not, but take longer."""
+    xp = backend_of(prior).xp
+    precision = problem.precision(prior)
+    shift = xp.zeros_like(prior)
+    for count in range(MOST_SMALL_STEPS):
+        system = SiteSystem.of(problem.K, precision)
+        a, var = system.weights(shift), xp.broadcast_to(system.shares() / precision, prior.shape)
+        mu = problem.K @ a
+        alpha, beta = problem.gradients(mu, var)
+        beta = xp.maximum(beta, problem.least)
+        found = Point(system, a, mu, var, _relative_error(a, alpha), _relative_error(precision, beta))
+        if found.is_near() or count == MOST_SMALL_STEPS - 1 or problem.is_over():
+            return found
+        shift = shift + SMALL_RATE * (alpha + beta * mu - shift)
+        precision = precision + SMALL_RATE * (beta - precision)
+    raise AssertionError  # the loop returns
+
+
+def _relative_error(x: Array, target: Array) -> float:
+    """Return the norm of x - target [N, P], relative to that of the target."""
+    B = backend_of(x)
+    return float(B.norm(x - target)) / max(float(B.norm(target)), float(B.xp.finfo(x.dtype).smallest_normal))
 
 
 class Means(NamedTuple):
@@ -150,7 +226,7 @@ class Means(NamedTuple):
     alpha: Array
     beta: Array
     error: float
-    """The root mean square of alpha - a."""
+    """The norm of alpha - a, relative to that of alpha."""
 
 
 def _settle_means(system: SiteSystem, a: Array, gradients: Callable[[Array], tuple[Array, Array]]) -> Means:
@@ -163,7 +239,7 @@ def _settle_means(system: SiteSystem, a: Array, gradients: Callable[[Array], tup
     def at(a: Array) -> Means:
         mu = system.K @ a
         alpha, beta = gradients(mu)
-        return Means(a, mu, alpha, beta, _root_mean_square(alpha - a))
+        return Means(a, mu, alpha, beta, _relative_error(a, alpha))
 
     steps = Extrapolation()
     best = last = at(a)
@@ -186,21 +262,15 @@ def _gradients_of(model: TVGP, batch: Batch, memory: float | None) -> Callable[[
     return lambda mu, var: model._gradients_of_sites(mu, var, batch, None, memory)
 
 
-def _root_mean_square(x: Array) -> float:
-    """Return the root of the average over the rows of the squared norm of x [N, P]."""
-    xp = backend_of(x).xp
-    return float(xp.mean(xp.sum(x * x, axis=1))) ** 0.5
-
-
 def model_of_rows(kernel: Any, likelihood: Any, data: Data) -> TVGP:
     """Return a model of all rows with this kernel, without sites."""
     parts = {"kernel": beside(kernel, data.X), "likelihood": likelihood, "weights": data.weights}
     return TVGP.from_data(data.X, data.y, **parts, shared_precision=likelihood.latents(1) > 1)
 
 
-def by_blocks(f: Callable[..., Array], likelihood: Any, mu: Array, *rows: Array | None) -> Any:
+def by_blocks(f: Callable[..., Array], likelihood: Any, memory: float | None, mu: Array, *rows: Array | None) -> Any:
     """Return ``f(mu, *rows)`` [N] on the host, for arrays [N, ...] or None, in blocks of rows that fit into memory."""
-    block = rows_within(None, likelihood.floats_per_row * mu.shape[1], mu)
+    block = rows_within(memory, likelihood.floats_per_row * mu.shape[1], mu)
     parts = [
         to_numpy(f(*(None if x is None else x[start:stop, ...] for x in (mu, *rows))))
         for start, stop in row_ranges(mu.shape[0], block)
@@ -208,9 +278,9 @@ def by_blocks(f: Callable[..., Array], likelihood: Any, mu: Array, *rows: Array 
     return np.concatenate(parts).astype(np.float64)
 
 
-def densities(likelihood: Any, mean: Array, variance: Array, y: Array) -> Any:
+def densities(likelihood: Any, mean: Array, variance: Array, y: Array, *, memory: float | None = None) -> Any:
     """Return the log densities [N] of the labels of rows with these moments, on the host."""
-    return by_blocks(likelihood.predictive_log_density, likelihood, mean, variance, y)
+    return by_blocks(likelihood.predictive_log_density, likelihood, memory, mean, variance, y)
 
 
 def stack(log_densities: Any, weights: Any) -> Any:

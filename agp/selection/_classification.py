@@ -124,17 +124,26 @@ def fit_classification(
     known = known_of_rows(X, 1, weights, None, None)
     if weights is not None:
         check_weights(weights, X)
-    if not likelihood.is_logistic:
+    if not isinstance(likelihood, Likelihood) or not likelihood.is_logistic:
         msg = f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
         raise TypeError(msg)
+    likelihood.latents(y.shape[1])
     likelihood.check_targets(y)
+    if y.shape[1] != 1:
+        msg = f"y has shape {tuple(y.shape)}, but must have one column of labels."
+        raise ValueError(msg)
     data = Data(X, y, known["weights"])
     _check_choices(kernel, method, priors)
     if memory is not None:
         check_memory(memory)
+    if isinstance(kernel, Kernel):
+        kernel = tree.place_leaves(kernel, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     plan = ClassPlan(kernel, likelihood, priors, memory, most, seed, tree.patterns(frozen))
     exact = method == "tvgp" or (method == "auto" and X.shape[0] <= ALL_ROWS)
+    if not exact and X.shape[0] == 1:
+        msg = "X has one row, but inducing inputs need two, because one row is held out; pass method='tvgp'."
+        raise ValueError(msg)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
         facts: dict[str, Any] = {}
         if checkpoint is not None:

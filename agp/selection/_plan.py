@@ -77,7 +77,8 @@ class Plan(NamedTuple):
 
 def describe_part(part: Any) -> str:
     """Return an argument as text that depends on every bit of its leaves."""
-    text = strip_addresses(f"{part!r}")[:2000]
+    text = strip_addresses(f"{part!r}")
+    text = f"{text[:2000]} {zlib.crc32(text.encode()):08x}" if len(text) > 2000 else text
     return f"{text} {checksum_of(part)}" if isinstance(part, Kernel | Likelihood | Mean) else text
 
 

@@ -265,7 +265,8 @@ def test_models_of_different_kinds_are_refused():
     first = site_models()[0]
     regression = GPR.from_data(X, Y)
     with pytest.raises(
-        ValueError, match=r"the models of an Ensemble have different likelihoods \(Bernoulli, Gaussian\)"
+        ValueError,
+        match=r"the models of an Ensemble have different likelihoods \(Bernoulli with the link 'probit', Gaussian\)",
     ):
         Ensemble((first, regression), WEIGHTS)
     two = TVGP.from_data(X, np.concatenate([LABELS, LABELS], axis=1), likelihood=Bernoulli())

@@ -15,7 +15,7 @@ from agp.errors import ConvergenceWarning, Interrupted, NoSignalWarning
 from agp.likelihoods import Bernoulli, Softmax
 from agp.models import SVGP, TVGP, Ensemble
 from agp.priors import LogNormal
-from agp.selection import ClassificationResult, _class_fit, fit_classification
+from agp.selection import ClassificationResult, _class_fit, _watch, fit_classification
 from agp.selection._class_fit import sample_rows
 from agp.selection._class_kernels import (
     LaplaceLoss,
@@ -181,7 +181,7 @@ def closely_settled(model, batch):
         patch.setattr("agp.selection._class_posteriors.CHANGE", 1e-12)
         patch.setattr("agp.selection._class_posteriors.MOST_FACTORISATIONS", 60)
         patch.setattr("agp.selection._class_posteriors.SITE_SAMPLES", 200)
-        patch.setattr("agp.selection._class_posteriors.LEAST_SHARE", 1e-14)
+        patch.setattr("agp.selection._class_posteriors.LEAST_SHARE", 0.9)
         return settle("rbf", model, batch, memory=None, is_over=lambda: False, like=None)
 
 
@@ -356,15 +356,63 @@ def test_time_limits():
     assert not found.converged
 
 
-def test_interrupts_keep_the_best_model():
-    X, y = labels()
+@pytest.mark.parametrize("when", ["first step", "later step", "posterior"])
+def test_interrupts_keep_the_best_model(when):
+    X, y = labels(rows=120)
+    seen = []
 
     def interrupt(progress):
-        raise KeyboardInterrupt
+        seen.append(progress)
+        posterior = bool(np.any(progress.model.site_precision > 0.0))
+        if len(seen) == {"first step": 1, "later step": 8}.get(when) or (when == "posterior" and posterior):
+            raise KeyboardInterrupt
 
     with pytest.raises(Interrupted) as caught:
         fit_classification(X, y, likelihood=LOGIT, callbacks=[interrupt])
-    assert caught.value.result.model.predict(X[:2], observed=True).mean.shape == (2, 1)
+    found = caught.value.result
+    assert not found.converged
+    assert log_loss(found.model, X, y) < 0.8 * entropy(y)
+    assert ("all 120 rows" in found.message) == (when == "posterior")
+
+
+def test_a_stage_that_is_cut_is_said(monkeypatch):
+    X, y = labels(rows=700)
+    late = []
+    monkeypatch.setattr(_watch.Watch, "elapsed", lambda self: 75.0 if late else 0.0)
+
+    def jump(progress):
+        if progress.model.X.shape[0] == 700:
+            late.append(True)
+
+    with pytest.warns(ConvergenceWarning, match="the limit of 100 s was reached"):
+        found = fit_classification(X, y, likelihood=LOGIT, max_seconds=100.0, callbacks=[jump])
+    assert not found.converged
+    assert found.learned
+
+
+def test_separable_labels_of_float32(backend):
+    rng = np.random.default_rng(2)
+    X = np.sign(rng.normal(size=(200, 1))) * 4.0 + 0.3 * rng.normal(size=(200, 1))
+    y = (X[:, 0] > 0.0).astype(float)
+    kernel = agp.RBF(variance=100.0, lengthscale=3.0)
+    given = backend.array(X, "float32"), backend.array(y, "float32")
+    found = fit_classification(*given, likelihood=LOGIT, kernel=kernel, frozen="kernel.variance")
+    wide = fit_classification(X, y, likelihood=LOGIT, kernel=kernel, frozen="kernel.variance")
+    assert abs(found.bound - wide.bound) < 0.05
+    again, update = wide.model, SiteStep(0.3)
+    for _ in range(100):
+        again = update(again, again._batch(X, y), update.init(again))[0]
+    assert abs(wide.bound - float(again.bound(X, y)[0])) < 0.02
+    x = np.asarray([[-4.0], [0.5], [4.0]])
+    assert np.abs(wide.model.predict(x).mean - again.predict(x).mean).max() < 0.3
+
+
+def test_a_known_kernel():
+    X, y = labels()
+    kernel = agp.RBF(variance=3.0, lengthscale=np.array([1.0, 20.0, 0.5]))
+    found = fit_classification(X, y, likelihood=LOGIT, kernel=kernel, frozen="kernel.*")
+    assert float(found.model.kernel.variance) == 3.0
+    assert found.learned
 
 
 @pytest.mark.parametrize(
@@ -377,6 +425,7 @@ def test_interrupts_keep_the_best_model():
         ({"likelihood": LOGIT, "most": 0}, ValueError, "most"),
         ({"likelihood": LOGIT, "memory": -1.0}, ValueError, "memory"),
         ({"likelihood": LOGIT, "weights": np.zeros(60)}, ValueError, "weights"),
+        ({"likelihood": "softmax"}, TypeError, "likelihood is 'softmax', but must be Softmax"),
         ({"likelihood": Softmax(2)}, ValueError, None),
     ],
 )
@@ -384,3 +433,11 @@ def test_wrong_arguments(given, error, text):
     X, y = labels(3 if isinstance(given["likelihood"], Softmax) else 2)
     with pytest.raises(error, match=text):
         fit_classification(X, y, **given)
+
+
+def test_shapes_that_do_not_fit():
+    X, y = labels()
+    with pytest.raises(ValueError, match=r"y has shape \(60, 2\), but must have one column of labels"):
+        fit_classification(X, np.stack([y, y], axis=1), likelihood=LOGIT)
+    with pytest.raises(ValueError, match="X has one row, but inducing inputs need two"):
+        fit_classification(X[:1], y[:1], likelihood=LOGIT, method="svgp")
