@@ -189,6 +189,5 @@ class Ensemble(Model):
 
 
 def _kind_of(likelihood: Likelihood) -> str:
-    """Return the class of a likelihood, with its link if it has one."""
-    link = getattr(likelihood, "link", None)
-    return type(likelihood).__name__ + ("" if link is None else f" with the link {link!r}")
+    """Return the class of a likelihood, and whether its latent functions are log odds."""
+    return type(likelihood).__name__ + (" of log odds" if likelihood.is_logistic else "")

@@ -73,7 +73,7 @@ class Settled(NamedTuple):
     """K^-1 times the mean of the rows, [N, P]."""
     bound: float
     is_settled: bool
-    """Whether the sites are close to their fixed point."""
+    """Whether the sites are near their fixed point."""
     mean: Array
     """The mean [N, P] of each row given the other rows."""
     variance: Array
@@ -180,16 +180,17 @@ class Point(NamedTuple):
 def _accelerate(problem: Problem, a: Array, precision: Array) -> Point:
     """Alternate between the fixed point of the means for given precisions, and the precisions at these means."""
     xp = backend_of(a).xp
-    for count in range(MOST_FACTORISATIONS):
+    count = 0
+    while True:
+        count += 1
         system = SiteSystem.of(problem.K, precision)
         var = xp.broadcast_to(system.shares() / precision, a.shape)
         at = _settle_means(system, a, lambda mu, var=var: problem.gradients(mu, var))
         a, beta = at.weights, xp.maximum(at.beta, problem.least)
         found = Point(system, a, at.mu, var, at.error, _relative_error(precision, beta))
-        if found.is_near() or count == MOST_FACTORISATIONS - 1 or problem.is_over():
+        if found.is_near() or count == MOST_FACTORISATIONS or problem.is_over():
             return found
         precision = xp.exp((1.0 - SHARE) * xp.log(precision) + SHARE * xp.log(beta))
-    raise AssertionError  # the loop returns
 
 
 def _step_from_prior(problem: Problem, prior: Array) -> Point:
@@ -197,18 +198,19 @@ def _step_from_prior(problem: Problem, prior: Array) -> Point:
     xp = backend_of(prior).xp
     precision = problem.precision(prior)
     shift = xp.zeros_like(prior)
-    for count in range(MOST_SMALL_STEPS):
+    count = 0
+    while True:
+        count += 1
         system = SiteSystem.of(problem.K, precision)
         a, var = system.weights(shift), xp.broadcast_to(system.shares() / precision, prior.shape)
         mu = problem.K @ a
         alpha, beta = problem.gradients(mu, var)
         beta = xp.maximum(beta, problem.least)
         found = Point(system, a, mu, var, _relative_error(a, alpha), _relative_error(precision, beta))
-        if found.is_near() or count == MOST_SMALL_STEPS - 1 or problem.is_over():
+        if found.is_near() or count == MOST_SMALL_STEPS or problem.is_over():
             return found
         shift = shift + SMALL_RATE * (alpha + beta * mu - shift)
         precision = precision + SMALL_RATE * (beta - precision)
-    raise AssertionError  # the loop returns
 
 
 def _relative_error(x: Array, target: Array) -> float:

@@ -124,26 +124,16 @@ def fit_classification(
     known = known_of_rows(X, 1, weights, None, None)
     if weights is not None:
         check_weights(weights, X)
-    if not isinstance(likelihood, Likelihood) or not likelihood.is_logistic:
-        msg = f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
-        raise TypeError(msg)
-    likelihood.latents(y.shape[1])
-    likelihood.check_targets(y)
-    if y.shape[1] != 1:
-        msg = f"y has shape {tuple(y.shape)}, but must have one column of labels."
-        raise ValueError(msg)
+    _check_choices(likelihood, kernel, method, priors)
+    _check_labels(likelihood, y)
     data = Data(X, y, known["weights"])
-    _check_choices(kernel, method, priors)
     if memory is not None:
         check_memory(memory)
     if isinstance(kernel, Kernel):
         kernel = tree.place_leaves(kernel, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     plan = ClassPlan(kernel, likelihood, priors, memory, most, seed, tree.patterns(frozen))
-    exact = method == "tvgp" or (method == "auto" and X.shape[0] <= ALL_ROWS)
-    if not exact and X.shape[0] == 1:
-        msg = "X has one row, but inducing inputs need two, because one row is held out; pass method='tvgp'."
-        raise ValueError(msg)
+    exact = _is_exact(method, X)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
         facts: dict[str, Any] = {}
         if checkpoint is not None:
@@ -167,7 +157,28 @@ def fit_classification(
     return found
 
 
-def _check_choices(kernel: Any, method: Any, priors: Any) -> None:
+def _check_labels(likelihood: Likelihood, y: Array) -> None:
+    likelihood.latents(y.shape[1])
+    if y.shape[1] != 1:
+        msg = f"y has shape {tuple(y.shape)}, but must have one column of labels."
+        raise ValueError(msg)
+    likelihood.check_targets(y)
+
+
+def _is_exact(method: str, X: Array) -> bool:
+    """Return whether the posterior is that of all rows."""
+    if method == "tvgp" or (method == "auto" and X.shape[0] <= ALL_ROWS):
+        return True
+    if X.shape[0] == 1:
+        msg = "X has one row, but inducing inputs need two, because one row is held out; pass method='tvgp'."
+        raise ValueError(msg)
+    return False
+
+
+def _check_choices(likelihood: Any, kernel: Any, method: Any, priors: Any) -> None:
+    if not isinstance(likelihood, Likelihood) or not likelihood.is_logistic:
+        msg = f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
+        raise TypeError(msg)
     if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
         msg = f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel."
         raise TypeError(msg)
