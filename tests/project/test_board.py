@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -400,7 +401,9 @@ def test_results_of_another_commit_are_measured_again(tmp_path, capsys):
 def test_ctrl_c_leaves_no_result_of_the_cells_that_were_running(tmp_path):
     command = [sys.executable, str(ROOT / "asv_benchmarks" / "board.py"), "run", "--out", str(tmp_path / "out")]
     command += ["--tables", "handwritten-digits", "--sides", "agp"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    # jobs that a shell runs in the background ignore SIGINT, and so would the process
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed)
     assert process.stdout.readline().startswith("0 of 6 cells")
     time.sleep(3.0)
     with pytest.raises(SystemExit, match="another command writes results to"):
