@@ -10,13 +10,14 @@ from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
-from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
+from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.models import valid_data
 from agp.priors import Prior
 from agp.repairs import outside
 from agp.selection._class_fit import ALL_ROWS, MOST, ClassFit, ClassPlan
+from agp.selection._plan import check_kernel, check_priors_or_auto
 from agp.selection._result import ClassificationResult
 from agp.selection._rows import Data
 from agp.selection._watch import Pieces, Watch
@@ -140,15 +141,9 @@ def fit_classification(
             facts = plan.facts() | {"method": "tvgp" if exact else "svgp", "library": backend_of(X).name}
             facts |= {"data": fingerprint_of(data)}
         fit = ClassFit(plan, data, Pieces(checkpoint, facts, watch, kind=KIND), watch)
-        try:
+        with watch.keep_results(fit.result):
             fit.run(exact=exact)
             found = fit.result()
-        except CheckpointError as error:
-            error.result = fit.result()
-            raise
-        except KeyboardInterrupt as interrupt:
-            watch.interrupted = True
-            raise Interrupted(fit.result()) from interrupt
     if not found.converged:
         text = f"the fit has not converged: {found.ending}; let the fit run longer, or check the inputs."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
@@ -179,12 +174,8 @@ def _check_choices(likelihood: Any, kernel: Any, method: Any, priors: Any) -> No
     if not isinstance(likelihood, Likelihood) or not likelihood.is_logistic:
         msg = f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
         raise TypeError(msg)
-    if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
-        msg = f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel."
-        raise TypeError(msg)
+    check_kernel(kernel)
     if not isinstance(method, str) or method not in CLASSIFICATION_METHODS:
         msg = f"method is {method!r}, but must be 'auto', 'tvgp' or 'svgp'."
         raise ValueError(msg)
-    if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
-        msg = f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors."
-        raise TypeError(msg)
+    check_priors_or_auto(priors)

@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,6 +81,20 @@ def describe_part(part: Any) -> str:
     text = strip_addresses(f"{part!r}")
     text = f"{text[:2000]} {zlib.crc32(text.encode()):08x}" if len(text) > 2000 else text
     return f"{text} {checksum_of(part)}" if isinstance(part, Kernel | Likelihood | Mean) else text
+
+
+def check_kernel(kernel: Any) -> None:
+    """Raise TypeError unless an argument is "auto" or a kernel."""
+    if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
+        msg = f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel."
+        raise TypeError(msg)
+
+
+def check_priors_or_auto(priors: Any) -> None:
+    """Raise TypeError unless an argument is "auto", None or a dictionary."""
+    if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
+        msg = f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors."
+        raise TypeError(msg)
 
 
 def checksum_of(part: Any) -> str:

@@ -9,13 +9,13 @@ from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_positive, check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
-from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
+from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.models import valid_data
 from agp.priors import Prior
 from agp.repairs import outside
-from agp.selection._plan import Plan
+from agp.selection._plan import Plan, check_kernel, check_priors_or_auto
 from agp.selection._result import RegressionResult
 from agp.selection._rows import Data, subsample_rows
 from agp.selection._stages import Fit, is_exact
@@ -154,15 +154,9 @@ def fit_regression(
             facts |= {"data": fingerprint_of(data), "library": backend_of(X).name}
         rows = subsample_rows(data, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
         fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch)
-        try:
+        with watch.keep_results(fit.result):
             fit.run_exact() if exact else fit.run_collapsed()
             found = fit.result()
-        except CheckpointError as error:
-            error.result = fit.result()
-            raise
-        except KeyboardInterrupt as interrupt:
-            watch.interrupted = True
-            raise Interrupted(fit.result()) from interrupt
     if not found.converged:
         text = f"the fit has not converged: {watch.ending()}; let the fit run longer."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
@@ -172,12 +166,8 @@ def fit_regression(
 
 
 def _check_choices(kernel: Any, method: Any, priors: Any) -> None:
-    if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
-        msg = f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel."
-        raise TypeError(msg)
+    check_kernel(kernel)
     if not isinstance(method, str) or method not in REGRESSION_METHODS:
         msg = f"method is {method!r}, but must be 'auto', 'gpr' or 'sgpr'."
         raise ValueError(msg)
-    if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
-        msg = f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors."
-        raise TypeError(msg)
+    check_priors_or_auto(priors)

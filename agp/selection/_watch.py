@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Self, TypeVar
 import numpy as np
 
 from agp.checks import check_callables, check_positive
+from agp.errors import CheckpointError, Interrupted
 from agp.io import REMEDY, load_checkpoint
 from agp.selection._result import Stage
 from agp.training import (
@@ -89,6 +90,18 @@ class Watch:
         seen = seen._replace(step=self.steps, seconds=self.elapsed())
         self.stopped = call_all(self.callbacks, seen) or self.stopped
         return self.stage_over
+
+    @contextmanager
+    def keep_results(self, result: Callable[[], Any]) -> Iterator[None]:
+        """Store the result so far, which a function returns, in errors of checkpoints and in interrupts."""
+        try:
+            yield
+        except CheckpointError as error:
+            error.result = result()
+            raise
+        except KeyboardInterrupt as interrupt:
+            self.interrupted = True
+            raise Interrupted(result()) from interrupt
 
     def ending(self) -> str:
         """Return why the fit ended early, or an empty string."""
