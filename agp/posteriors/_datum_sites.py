@@ -17,7 +17,8 @@ from agp.backend import Array, Pullback, backend_of
 from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
 
 LEAST_SHARE = 0.625
-"""Variances are computed from the diagonal of W^-1 if each lam2 k(x, x) is at least eps to this power."""
+"""Variances are computed from the diagonal of W^-1 if each lam2 k(x, x) is at least eps to this power, or all are zero.
+"""
 
 
 class SiteSystem(NamedTuple):
@@ -33,6 +34,8 @@ class SiteSystem(NamedTuple):
     """LW^-1 [Q, N, N]."""
     root: Array
     """LW^-1 diag(s) [Q, N, N], a root of H = root^T root."""
+    shares: Array
+    """lam2 var [N, Q], which is 1 - diag(W^-1), since diag(s) K diag(s) = W - I."""
 
     @classmethod
     def of(cls, K: Array, precision: Array, /) -> "SiteSystem":
@@ -40,15 +43,12 @@ class SiteSystem(NamedTuple):
         s = backend_of(K).xp.sqrt(precision).mT
         factor = cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
         inverse = each_inverse(factor)
-        return cls(K, precision, factor, inverse, inverse * s[:, None, :])
+        shares = 1.0 - backend_of(K).xp.sum(inverse * inverse, axis=-2).mT
+        return cls(K, precision, factor, inverse, inverse * s[:, None, :], shares)
 
     def weights(self, shift: Array, /) -> Array:
         """Return g [N, P], given lam1 [N, P]."""
         return shift - _each(self.root.mT, _each(self.root, self.K @ shift))
-
-    def shares(self) -> Array:
-        """Return lam2 var [N, Q], which is 1 - diag(W^-1), since diag(s) K diag(s) = W - I."""
-        return 1.0 - backend_of(self.K).xp.sum(self.inverse * self.inverse, axis=-2).mT
 
     def divergence(self, weights: Array, mu: Array, /) -> Array:
         """Return the KL divergence, given g and mu [N, P]; tr(H K) is the sum of `shares`.
@@ -57,7 +57,7 @@ class SiteSystem(NamedTuple):
         """
         B = backend_of(self.K)
         xp, copies = B.xp, mu.shape[1] // self.precision.shape[1]
-        logs, traces = xp.sum(xp.log(diagonal(self.factor))), xp.sum(self.shares())
+        logs, traces = xp.sum(xp.log(diagonal(self.factor))), xp.sum(self.shares)
         rounding = float(xp.finfo(mu.dtype).eps) ** 0.25
         parts = 2.0 * copies * logs, copies * traces, xp.sum(weights * mu)
         return B.fused(_divergence, *parts, rounding, rounding * math.prod(mu.shape))[0]
@@ -80,8 +80,13 @@ def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple
         D = root @ K
         return prior - xp.sum(D * D, axis=-2).mT
 
-    large = xp.all(precision * prior >= float(xp.finfo(K.dtype).eps) ** LEAST_SHARE)
-    var, pull_var = nonnegative(B.cond(large, lambda: system.shares() / precision, differences, likely=True))
+    def shares() -> Array:
+        least = float(xp.finfo(K.dtype).smallest_normal)
+        return xp.where(precision > 0.0, system.shares / xp.clip(precision, least, None), prior)
+
+    # before the first step, all precisions are zero
+    large = xp.all(precision * prior >= float(xp.finfo(K.dtype).eps) ** LEAST_SHARE) | (xp.max(precision) <= 0.0)
+    var, pull_var = nonnegative(B.cond(large, shares, differences, likely=True))
     copies = shift.shape[1] // precision.shape[1]  # the number of outputs for each W
 
     def pullback(mu_bar, var_bar, kl_bar):

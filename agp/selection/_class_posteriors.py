@@ -184,7 +184,7 @@ def _accelerate(problem: Problem, a: Array, precision: Array) -> Point:
     while True:
         count += 1
         system = SiteSystem.of(problem.K, precision)
-        var = xp.broadcast_to(system.shares() / precision, a.shape)
+        var = xp.broadcast_to(system.shares / precision, a.shape)
         at = _settle_means(system, a, lambda mu, var=var: problem.gradients(mu, var))
         a, beta = at.weights, xp.maximum(at.beta, problem.least)
         found = Point(system, a, at.mu, var, at.error, _relative_error(precision, beta))
@@ -202,7 +202,7 @@ def _step_from_prior(problem: Problem, prior: Array) -> Point:
     while True:
         count += 1
         system = SiteSystem.of(problem.K, precision)
-        a, var = system.weights(shift), xp.broadcast_to(system.shares() / precision, prior.shape)
+        a, var = system.weights(shift), xp.broadcast_to(system.shares / precision, prior.shape)
         mu = problem.K @ a
         alpha, beta = problem.gradients(mu, var)
         beta = xp.maximum(beta, problem.least)

@@ -21,6 +21,12 @@ ROUNDING = 20.0
 """Changes of the bound up to this many units of eps |bound| count as rounding errors."""
 GROWTH = 1.4
 """The factor by which the rate grows after each accepted step, up to 1; doubling it lets every second step fail."""
+SMALL_RATE, REGROWTH = 1e-2, 0.3
+"""Far from the optimum, the first rate may be 1e-40. Below the first number, a rate r falls by this factor or grows to
+0.3 sqrt(r), and precisions stay below eps^(-3/4), because with larger ones the bound consists of rounding errors."""
+NEAR = 2.0
+"""After a step with such a rate, a small change of the bound means that q(u) is at its optimum only if a step with rate
+1 leads to precisions of less than this factor."""
 RATE, STEPS = 0.8, 8
 """The rate and the number of natural-gradient steps if the features of all rows exceed the memory budget."""
 
@@ -53,8 +59,9 @@ class OptimalPosterior:
 
     The update repeats the natural-gradient step of `NaturalGradient` with rate 1, in the coordinates v = Lu^-1 u, until
     a step gains less than the tolerance. A step that lowers the bound, or whose precision is not positive definite, is
-    rejected, and the rate is halved. After each accepted step, the rate grows by 40 %, up to 1. If the likelihood is
-    not log-concave, there may be several optima, and the start then determines to which of them the steps lead.
+    rejected, and the rate is halved. After each accepted step, the rate grows by 40 %, up to 1. Rates below 0.01 fall
+    and grow faster. If the likelihood is not log-concave, there may be several optima, and the start then determines to
+    which of them the steps lead.
 
     The features of all rows are computed once for all steps. If they do not fit the memory budget, the update takes
     8 steps of `NaturalGradient` with rate 0.8 instead.
@@ -128,26 +135,31 @@ class OptimalPosterior:
         bound, target = look(start)
         B = backend_of(bound)
         xp, zero, one = B.xp, B.xp.zeros_like(bound), B.xp.ones_like(bound)
-        rounding = ROUNDING * float(xp.finfo(bound.dtype).eps)
+        eps = float(xp.finfo(bound.dtype).eps)
+        rounding, limit = ROUNDING * eps, one / eps**0.75
 
         def least(bound: Array) -> Array:
             return xp.maximum(self.tolerance * one, rounding * xp.abs(bound))
 
         def unfinished(*now: Any) -> Array:
             last = Progress(*now)
-            return ~(last.gain <= least(last.bound)) & (last.steps < self.max_steps)
+            near = (last.rate >= SMALL_RATE) | (_size(last.target) <= NEAR * _size(last.sites))
+            return ~(near & (last.gain <= least(last.bound))) & (last.steps < self.max_steps)
 
         def step(*now: Any) -> tuple[Any, ...]:
             last = Progress(*now)
             sites = {path: _between(B, last.sites[path], last.target[path], last.rate) for path in start}
             bound, target = look(sites)
-            good = xp.isfinite(bound) & ((bound >= last.bound - least(last.bound)) | ~xp.isfinite(last.bound))
+            stable = (last.rate >= SMALL_RATE) | (_size(sites) <= xp.maximum(limit, _size(last.sites)))
+            good = stable & xp.isfinite(bound) & ((bound >= last.bound - least(last.bound)) | ~xp.isfinite(last.bound))
             rejected = 1.0 - xp.astype(good, bound.dtype)
+            shorter = xp.where(last.rate < SMALL_RATE, SMALL_RATE * one, 0.5 * one) * last.rate
+            grown = xp.minimum(xp.maximum(GROWTH * last.rate, REGROWTH * xp.sqrt(last.rate)), one)
             new = Progress(
                 xp.where(good, bound, last.bound),
                 _choose(good, sites, last.sites),
                 _choose(good, target, last.target),
-                xp.where(good, xp.minimum(GROWTH * last.rate, one), 0.5 * last.rate),
+                xp.where(good, grown, shorter),
                 xp.where(good, xp.abs(bound - last.bound) / last.rate, last.gain),
                 last.steps + 1.0,
                 last.shortened + rejected,
@@ -195,6 +207,13 @@ def _looking(model: Any, process: Any, batch: Batch) -> Callable[[Sites], tuple[
 
 def _between(B: Any, old: Sums, new: Sums, rate: Array) -> Sums:
     return Sums(*(B.lerp(x, y, rate) for x, y in zip(old, new, strict=True)))
+
+
+def _size(sites: Sites) -> Array:
+    """Return the largest absolute entry of the precisions."""
+    precisions = [each.precision for each in sites.values()]
+    xp = backend_of(precisions[0]).xp
+    return xp.max(xp.stack([xp.max(xp.abs(each)) for each in precisions]))
 
 
 def _choose(good: Array, new: Sites, old: Sites) -> Sites:

@@ -73,6 +73,21 @@ def test_steps_that_would_lower_the_bound_or_lose_the_precision_are_shortened():
         agp.fit_lbfgs(model, X, y, inner=[OptimalPosterior(max_steps=2)], max_iterations=1)
 
 
+@pytest.mark.parametrize("variance", [50.0, 200.0, 400.0])
+@pytest.mark.parametrize("num_inducing", [15, 60])
+def test_far_too_wide_a_start_leads_to_the_same_optimum(variance, num_inducing):
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.exp(15.0 * rows[:, :1])
+    settings = {"num_inducing": num_inducing, "posterior": "whitened"}
+    model = agp.SVGP.from_data(rows, y, likelihood=agp.Gamma(1.0), **settings)
+    wide = tree.with_leaves(model, {"process.kernel.variance": np.asarray(variance)})
+    narrow = tree.with_leaves(wide, {"process.posterior.scale": 0.01 * wide.process.posterior.scale})
+    update, batch = OptimalPosterior(), Batch(rows, y)
+    found, expected = (update(one, batch, update.init(one))[0].bound(rows, y)[0] for one in (wide, narrow))
+    assert float(wide.bound(rows, y)[0]) < -1e15
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
 @pytest.mark.parametrize("outputs", ["shared", "separate", "intrinsic"])
 def test_the_features_of_all_processes_are_computed_once(outputs):
     y = np.concatenate([COUNTS, RNG.poisson(np.exp(-F))], axis=1).astype(float)

@@ -30,7 +30,7 @@ def calls_in(f):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("posterior", "most"), [("whitened", 400), ("relaxed", 600)])
+@pytest.mark.parametrize(("posterior", "most"), [("whitened", 450), ("relaxed", 650)])
 def test_a_small_step_calls_few_functions(posterior, most):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 5))
