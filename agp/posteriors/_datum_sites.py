@@ -19,6 +19,8 @@ from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, n
 LEAST_SHARE = 0.625
 """Variances are computed from the diagonal of W^-1 if each lam2 k(x, x) is at least eps to this power, or all are zero.
 """
+SMALLEST = 1e-38
+"""A positive number in all precisions, to divide by instead of zero."""
 
 
 class SiteSystem(NamedTuple):
@@ -81,11 +83,10 @@ def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple
         return prior - xp.sum(D * D, axis=-2).mT
 
     def shares() -> Array:
-        least = float(xp.finfo(K.dtype).smallest_normal)
-        return xp.where(precision > 0.0, system.shares / xp.clip(precision, least, None), prior)
+        return B.fused(_variances, system.shares, precision, prior)[0]
 
-    # before the first step, all precisions are zero
-    large = xp.all(precision * prior >= float(xp.finfo(K.dtype).eps) ** LEAST_SHARE) | (xp.max(precision) <= 0.0)
+    least = float(xp.finfo(K.dtype).eps) ** LEAST_SHARE
+    large = xp.all(B.fused(_are_large, precision, prior, xp.max(precision), least)[0])
     var, pull_var = nonnegative(B.cond(large, shares, differences, likely=True))
     copies = shift.shape[1] // precision.shape[1]  # the number of outputs for each W
 
@@ -106,6 +107,17 @@ def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple
 def _each(A: Array, x: Array) -> Array:
     """Multiply the columns of x [N, P] by the matrices A [Q, N, N]."""
     return A[0, ...] @ x if A.shape[0] == 1 else each_times(A, x)
+
+
+def _are_large(_: Any, precision: Array, prior: Array, largest: Array, least: float) -> tuple[Array]:
+    """Whether precisions are large enough to divide by, or, as before the first step, all are zero."""
+    return ((precision * prior >= least) | (largest <= 0.0),)
+
+
+def _variances(B: Any, shares: Array, precision: Array, prior: Array) -> tuple[Array]:
+    """The variances of f, which are the prior ones where the precisions are zero."""
+    ratios = shares / B.xp.clip(precision, SMALLEST, math.inf)
+    return (B.xp.where(precision > 0.0, ratios, prior),)
 
 
 def _divergence(
