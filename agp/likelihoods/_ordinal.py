@@ -56,9 +56,10 @@ class Ordinal(OrderedCategories, ByQuadrature):
         value = _log_interval(bottom, top, first, last)
 
         def pullback(bar):
-            zero = xp.zeros_like(f)
-            up = xp.where(last, zero, bar * xp.exp(-0.5 * top * top - LOG_SQRT_2PI - value))
-            down = xp.where(first, zero, bar * xp.exp(-0.5 * bottom * bottom - LOG_SQRT_2PI - value))
+            # an edge that does not exist has density zero; without this, its quotient might overflow
+            none = xp.full_like(f, -math.inf)
+            up = bar * xp.exp(xp.where(last, none, -0.5 * top * top - LOG_SQRT_2PI - value))
+            down = bar * xp.exp(xp.where(first, none, -0.5 * bottom * bottom - LOG_SQRT_2PI - value))
             axes = tuple(range(f.ndim))
             edges_bar = xp.sum(up[..., None] * at_top - down[..., None] * at_bottom, axis=axes)
             return tree.cotangent(self, edges=edges_bar), down - up

@@ -325,6 +325,19 @@ def test_settings_out_of_range_are_refused(what):
         SVGP.from_data(X, y, likelihood=build(), num_inducing=2)
 
 
+@pytest.mark.filterwarnings("error")
+def test_far_from_its_category_a_latent_function_has_the_gradient_of_a_square():
+    """log Phi(-x) is -x^2 / 2 - log x up to a constant, at both ends."""
+    f = np.array([[-4000.0], [4000.0]])
+    likelihood = Ordinal(3).from_data(1.0)
+    value, pullback = likelihood._log_density(f, np.array([[2.0], [0.0]]))
+    bars, slope = pullback(np.ones_like(f))
+    distance = 4000.0 + np.asarray(likelihood.edges)[::-1, None] * [[1.0], [-1.0]]
+    np.testing.assert_allclose(value, -0.5 * distance**2 - np.log(distance * np.sqrt(2.0 * np.pi)), rtol=1e-9)
+    np.testing.assert_allclose(slope, [[1.0], [-1.0]] * (distance + 1.0 / distance), rtol=1e-8)
+    assert np.isfinite(tree.leaves(bars)["edges"]).all()
+
+
 @pytest.mark.long
 def test_edges_stay_in_order_in_training():
     rng = np.random.default_rng(3)
