@@ -15,7 +15,7 @@ from agp.inspection._effects import mean_of_observations
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of
 from agp.kernels import Kernel, Stationary
 from agp.likelihoods import LogNormal
-from agp.models import level_probabilities
+from agp.models import Model, level_probabilities
 from agp.processes import Deep
 from agp.random import generator
 from agp.summaries import columns_by_kernel
@@ -124,6 +124,8 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     shares, lengthscales = _Shares(subject, rows, seed), _lengthscales(subject)
     mean = shares(subject.model)
     unknown = KernelRelevance(tuple(subject.groups), mean, np.full_like(mean, np.nan), lengthscales, 0, "")
+    if len(tree.nodes(subject.model, Model)) > 1:
+        return unknown._replace(reason="the model is an average of models, which were trained one by one")
     sample = _training_sample(subject, None if X is None else rows, y, seed)
     if sample is None:
         return unknown._replace(reason="the model does not contain its training data; pass X and y")

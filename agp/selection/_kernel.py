@@ -70,10 +70,13 @@ def select_kernel(
 
 
 def _resolve_gaps(lengthscale: Any, X: Array, sample: Any) -> Array:
-    """Return the lengthscales like X, at least `LEAST_GAP_FRACTION` of the smallest gap between values of a column."""
+    """Return the lengthscales like rows of X in memory.
+
+    They are at least `LEAST_GAP_FRACTION` of the smallest gap between values of a column.
+    """
     gaps = (np.diff(np.unique(column)).min(initial=np.inf) for column in sample.T)
     least = np.asarray([LEAST_GAP_FRACTION * gap if np.isfinite(gap) else 0.0 for gap in gaps])
-    return asarray_like(np.maximum(lengthscale, least), X)
+    return asarray_like(np.maximum(lengthscale, least), backend_of(X).gather(X[:1, :]))
 
 
 def _sample(data: Data) -> Data:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 from agp import tree
 from agp.backend import Array
 from agp.batch import Batch
@@ -131,7 +133,7 @@ def _lacks_inducing(model: Any, data: Batch, inner: Sequence[Update], places: tu
     """Return whether there are inducing inputs, but so few that the model loses much, after the inner updates."""
     if not places:
         return False
-    with collect_reports():  # the search reports the same repairs
+    with collect_reports(), np.errstate(all="ignore"):  # the search reports the same repairs
         try:
             for update in inner:
                 model = update(model, data, update.init(model))[0]

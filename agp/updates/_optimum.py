@@ -137,6 +137,7 @@ class OptimalPosterior:
         xp, zero, one = B.xp, B.xp.zeros_like(bound), B.xp.ones_like(bound)
         eps = float(xp.finfo(bound.dtype).eps)
         rounding, limit = ROUNDING * eps, one / eps**0.75
+        slowest = one * float(xp.finfo(bound.dtype).smallest_normal) ** 0.5
 
         def least(bound: Array) -> Array:
             return xp.maximum(self.tolerance * one, rounding * xp.abs(bound))
@@ -159,7 +160,7 @@ class OptimalPosterior:
                 xp.where(good, bound, last.bound),
                 _choose(good, sites, last.sites),
                 _choose(good, target, last.target),
-                xp.where(good, grown, shorter),
+                xp.where(good, grown, xp.maximum(shorter, slowest)),
                 xp.where(good, xp.abs(bound - last.bound) / last.rate, last.gain),
                 last.steps + 1.0,
                 last.shortened + rejected,

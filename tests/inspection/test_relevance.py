@@ -140,7 +140,7 @@ def test_a_category_is_one_column_under_its_name(estimator):
     np.testing.assert_allclose(permutation_importance(estimator, repeats=4).mean, ours.mean, atol=1e-9)
     found = kernel_relevance(estimator)
     assert found.names == ours.names
-    assert min(found.mean[:2]) > 0.1 > 0.05 > found.mean[2]
+    assert min(found.mean[:2]) > 0.05 > 0.005 > found.mean[2]
     assert {one.input for one in found.lengthscales if one.column == "kind"} == {
         "kind = flat",
         "kind = round",
@@ -171,9 +171,11 @@ def test_classes_lose_log_density():
         expected = -np.mean(np.log(estimator.predict_proba(X)[np.arange(N), np.searchsorted(estimator.classes_, y)]))
         assert found.score[0] == pytest.approx(expected)
         share = kernel_relevance(estimator, X, y)
-        assert share.reason == ""
-        assert (share.deviation > 0.0).all()
         assert share.mean[0] == share.mean.max()
+        if isinstance(estimator.model_, agp.Ensemble):
+            assert share.reason.startswith("the model is an average of models")
+        else:
+            assert (share.deviation > 0.0).all()
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ import pytest
 
 from agp.backend import to_numpy
 from agp.estimators import GPRegressor
-from agp.likelihoods import Gamma
+from agp.likelihoods import Gamma, Gaussian
 from agp.selection import select_kernel
 
 UNITS = np.asarray([1.0, 0.5, 100.0, 1e-6])
@@ -25,3 +25,12 @@ def test_lengthscales_resolve_columns_of_few_values(seed):
     assert model.learned_
     means = np.asarray([y[(flags == row).all(axis=1)].mean() for row in flags])
     assert np.corrcoef(np.log(model.predict(flags * UNITS)), np.log(means))[0, 1] > 0.98
+
+
+def test_lazy_rows_have_the_kernel_of_rows_in_memory():
+    dask = pytest.importorskip("dask.array")
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.sin(2.0 * X[:, :1])
+    lazy = select_kernel(dask.from_array(X, chunks=16), dask.from_array(y, chunks=16), Gaussian())
+    assert isinstance(lazy.lengthscale, np.ndarray)
+    np.testing.assert_allclose(lazy.lengthscale, select_kernel(X, y, Gaussian()).lengthscale)
