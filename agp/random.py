@@ -99,3 +99,14 @@ def common_normals(seed: int, samples: int, rows: int, width: int) -> npt.NDArra
     parts = rng.permuted(np.tile(np.arange(samples)[:, None], width), axis=0)
     normals = ndtri((parts + rng.uniform(2.0**-53, 1.0, (samples, width))) / samples)
     return np.broadcast_to(normals[:, None, :], (samples, rows, width))
+
+
+def numbers_of_draws(shares: npt.NDArray[Any], count: int, rng: Any, /) -> list[tuple[int, int]]:
+    """Return pairs of an index and how often it is drawn, by systematic sampling with a NumPy generator.
+
+    `shares` [S] are probabilities on the host. Each index is drawn w_s `count` times, rounded up or down.
+    """
+    ends = np.cumsum(shares.astype(np.float64))
+    at = (np.arange(count) + rng.uniform()) / count * ends[-1]
+    found, numbers = np.unique(np.minimum(np.searchsorted(ends, at, side="right"), len(ends) - 1), return_counts=True)
+    return list(zip(found.tolist(), numbers.tolist(), strict=True))

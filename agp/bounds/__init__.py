@@ -45,3 +45,4 @@ from agp.bounds._iterative import CovarianceSystem, preconditioning_root
 from agp.bounds._orthogonal import optimal_first_group
 from agp.bounds._row_noise import RowNoise, SplitNoise, split_logarithms, split_weights
 from agp.bounds._site_sums import site_sums, white_site_sums
+from agp.bounds._stacked import stacked_evidence, stacked_leave_one_out

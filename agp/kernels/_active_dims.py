@@ -40,7 +40,7 @@ class ActiveDims(Kernel):
         )
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._on(X.shape[1], *self.kernel.diag(select_columns(X, self.columns)))
+        return self._on(X.shape[-1], *self.kernel.diag(select_columns(X, self.columns)))
 
     def _on(self, width: int, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
         def pullback(bar):
@@ -52,6 +52,10 @@ class ActiveDims(Kernel):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return self.kernel.random_features(rng, count, len(self.columns)).on(self.columns)
+
+    @property
+    def takes_stacks(self) -> bool:  # type: ignore[override]
+        return self.kernel.takes_stacks
 
     @property
     def floats_per_entry(self) -> int:

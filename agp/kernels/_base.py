@@ -17,13 +17,14 @@ from agp.kernels._features import Features, features_of
 from agp.kernels._linearisation import Linearisation, apply_weights, multiply_linearisations, sum_linearisations
 from agp.kernels._parameters import check_number
 from agp.kernels._quadratic_forms import quadratic_forms
+from agp.kernels._stacks import Stackable, by_row
 
 if TYPE_CHECKING:
     from agp.kernels._active_dims import ActiveDims
 
 
 @former_methods(scaled_by="scale_by")
-class Kernel(ABC):
+class Kernel(Stackable, ABC):
     """A covariance function k(x, z) for inputs with D columns.
 
     Combine kernels with ``k1 + k2``, ``k1 * k2`` or ``2.0 * k``. The kernel ``k.on((0, 2))`` uses only columns 0 and 2.
@@ -260,7 +261,7 @@ class ConstantVariance(Kernel):
         def pullback(bar):
             return tree.cotangent(self, variance=B.xp.sum(bar)), None
 
-        return B.xp.zeros((X.shape[0],), **B.like(X)) + self.variance, pullback
+        return B.xp.zeros((X.shape[0],), **B.like(X)) + by_row(self.variance), pullback
 
 
 # -- sums and products ------------------------------------------------------------------------------------------------
@@ -296,6 +297,10 @@ class _Composite(Kernel):
     def linearise(self, X: Array, /) -> Linearisation | None:
         found = [part.linearise(X) for part in self.parts]
         return None if None in found else self._join(self, found)  # type: ignore[arg-type]
+
+    @property
+    def takes_stacks(self) -> bool:  # type: ignore[override]
+        return all(part.takes_stacks for part in self.parts)
 
     @property
     def floats_per_entry(self) -> int:
@@ -409,7 +414,7 @@ class Scaled(Kernel):
     takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._scale_parts(*evaluate(self.kernel, X, Z))
+        return self._scale_parts(*evaluate(self.kernel, X, Z), self.variance)
 
     def linearise(self, X: Array, /) -> Linearisation | None:
         found = self.kernel.linearise(X)
@@ -428,15 +433,20 @@ class Scaled(Kernel):
         return Linearisation(self.variance * K, pull_both, times_both)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._scale_parts(*self.kernel.diag(X))
+        variances, pull = self.kernel.diag(X)
+        return self._scale_parts(variances, pull, by_row(self.variance))
 
-    def _scale_parts(self, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
+    def _scale_parts(self, K: Array, pull: Pullback, factor: Array) -> tuple[Array, Pullback]:
         def pullback(bar):
-            kernel_bar, *input_bars = pull(self.variance * bar)
+            kernel_bar, *input_bars = pull(factor * bar)
             variance_bar = backend_of(K).xp.sum(bar * K)
             return tree.cotangent(self, variance=variance_bar, kernel=kernel_bar), *input_bars
 
-        return self.variance * K, pullback
+        return factor * K, pullback
+
+    @property
+    def takes_stacks(self) -> bool:  # type: ignore[override]
+        return self.kernel.takes_stacks
 
     @property
     def floats_per_entry(self) -> int:

@@ -1,6 +1,6 @@
 """Kernels that do not depend on the values of the inputs: a constant offset and white noise."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -16,6 +16,7 @@ class _WithoutInputs(ConstantVariance):
     # the cotangents of the inputs are zero
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     variance_unit: Array | None = tree.unit(default=None)
+    takes_stacks: ClassVar[bool] = True
 
     def _zeros(self, X: Array, Z: Array | None) -> tuple[Array, ...]:
         xp = backend_of(X).xp

@@ -34,6 +34,7 @@ class Linear(Kernel):
     centre: Array | None = tree.constant(default=None, optional=True)
     variance_unit: Array | None = tree.unit(default=None)
     takes_groups: ClassVar[bool] = True
+    takes_stacks: ClassVar[bool] = True
 
     @classmethod
     def centred(cls, X: Array, /) -> Self:
@@ -81,10 +82,10 @@ class Linear(Kernel):
         xp, X = backend_of(X).xp, self._from_centre(X)
 
         def pullback(bar):
-            by_column = xp.sum(bar[:, None] * (X * X), axis=0)
-            return self._bar(by_column), 2.0 * self.variance * (bar[:, None] * X)
+            by_column = sums_by_column(xp, bar[..., None] * (X * X))
+            return self._bar(by_column), 2.0 * self.variance * (bar[..., None] * X)
 
-        return xp.sum(self.variance * (X * X), axis=1), pullback
+        return xp.sum(self.variance * (X * X), axis=-1), pullback
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return Features((Term((Slopes(backend_of(self.variance).xp.sqrt(self.variance), self.centre),)),))

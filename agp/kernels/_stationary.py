@@ -30,6 +30,7 @@ class Stationary(ConstantVariance):
     lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
     variance_unit: Array | None = tree.unit(default=None)
     lengthscale_unit: Array | None = tree.unit(default=None)
+    takes_stacks: ClassVar[bool] = True
     differences = False
     """Whether distances and their pullback must be computed from differences, because the slope is singular at 0."""
 

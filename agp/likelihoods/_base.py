@@ -4,6 +4,7 @@ import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -100,6 +101,11 @@ class Likelihood(ABC):
     @property
     def infinite_variance(self) -> bool:
         """Whether the noise has infinite variance."""
+        return False
+
+    @property
+    def differs_by_sample(self) -> bool:
+        """Whether parameters have a leading axis for the samples of a process, whose moments are [S n, P]."""
         return False
 
     @property
@@ -220,7 +226,9 @@ class Likelihood(ABC):
         """Compute the log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for targets y [N, K]."""
 
     @public(repairs=False, context=False, ignore="underflow")
-    def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
+    def predictive_quantiles(
+        self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1, shares: Array | None = None
+    ) -> Array:
         """Compute quantiles [Q, N, K] of observations for Q levels.
 
         The quantile at a level is the smallest y with P(y_nk <= y) >= level. P is the predictive distribution, whose
@@ -238,6 +246,8 @@ class Likelihood(ABC):
             Q probabilities between 0 and 1, both excluded.
         samples
             The number of samples S. The predictive distribution of a row is the mixture over its S samples.
+        shares
+            The weights [S] of the samples, which sum to 1. None means that they are equal.
 
         Raises
         ------
@@ -248,20 +258,22 @@ class Likelihood(ABC):
             the quantiles have no closed form.
         """
         levels = check_levels(levels)
-        return self._quantiles(*_by_sample(mu, var, samples), levels)
+        return self._quantiles(*_by_sample(mu, var, samples), levels, shares)
 
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], shares: Array | None) -> Array:
         """Compute quantiles [Q, N, K] for latent moments [S, N, P], by default from `mixture` on the host."""
-        found = mixture_quantiles(*self._on_host("quantiles", mu, var), levels)
+        found = mixture_quantiles(*self._on_host("quantiles", mu, var, shares), levels)
         return in_range("predicted quantiles", found, mu, self.support)
 
     @public(repairs=False, context=False, ignore="underflow")
-    def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
+    def predictive_cdf(
+        self, mu: Array, var: Array, y: Array, /, *, samples: int = 1, shares: Array | None = None
+    ) -> Array:
         """Compute P(Y_nk <= y_nk) [N, K], the distribution function of predicted observations Y at given values y.
 
         Parameters
         ----------
-        mu, var, samples
+        mu, var, samples, shares
             As for `predictive_quantiles`.
         y
             Any numbers [N, K]; the result for NaN is NaN.
@@ -271,10 +283,12 @@ class Likelihood(ABC):
         ValueError, TypeError
             As for `predictive_quantiles`.
         """
-        return self._cdf(*_by_sample(mu, var, samples), y)
+        return self._cdf(*_by_sample(mu, var, samples), y, shares)
 
     @public(repairs=False, context=False, ignore="underflow")
-    def predictive_crps(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
+    def predictive_crps(
+        self, mu: Array, var: Array, y: Array, /, *, samples: int = 1, shares: Array | None = None
+    ) -> Array:
         """Compute the continuous ranked probability score (CRPS) of each target [N, K]; lower is better.
 
         The score is the integral of (P(Y <= x) - [y <= x])^2 over x, in the unit of the targets. The integral has a
@@ -284,26 +298,29 @@ class Likelihood(ABC):
 
         Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
         """
-        return self._crps(*_by_sample(mu, var, samples), y)
+        return self._crps(*_by_sample(mu, var, samples), y, shares)
 
-    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
+    def _cdf(self, mu: Array, var: Array, y: Array, shares: Array | None) -> Array:
         """Compute P(Y <= y) [N, K] for latent moments [S, N, P], by default from `mixture` on the host."""
-        found = mixture_cdf(*self._on_host("distribution functions", mu, var), as_widest_float(to_numpy(y)))
+        found = mixture_cdf(*self._on_host("distribution functions", mu, var, shares), as_widest_float(to_numpy(y)))
         return asarray_like(found, mu)
 
-    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
+    def _crps(self, mu: Array, var: Array, y: Array, shares: Array | None) -> Array:
         """Compute the CRPS [N, K] for latent moments [S, N, P], by default from `mixture` on the host."""
-        scores = mixture_crps(*self._on_host("scores", mu, var), as_widest_float(to_numpy(y)))
+        scores = mixture_crps(*self._on_host("scores", mu, var, shares), as_widest_float(to_numpy(y)))
         return in_range("scores", scores, mu, (-math.inf, math.inf))
 
-    def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
+    def _on_host(self, what: str, mu: Array, var: Array, shares: Array | None) -> tuple[Any, Any, Any]:
         """Return `mixture`, mu and var with all arrays on the host. Raise TypeError for traced arrays."""
         if not backend_of(mu).is_concrete(mu):
             name = type(self).__name__
             msg = f"{what} of {name} are computed on the host, not in traced functions; do not trace this method."
             raise TypeError(msg)
         mu, var = as_widest_float(to_numpy(mu)), as_widest_float(to_numpy(var))
-        return self._host_copy(mu).mixture, mu, var
+        mixture = self._host_copy(mu).mixture
+        if shares is None:
+            return mixture, mu, var
+        return partial(mixture, shares=as_widest_float(to_numpy(shares))), mu, var
 
     def observation_model(self) -> ObservationModel:
         """Return, on the host, the tails of p(y | f), from which quantiles are computed.
@@ -313,12 +330,13 @@ class Likelihood(ABC):
         msg = f"{type(self).__name__} has no distribution function for quantiles; define `observation_model`."
         raise TypeError(msg)
 
-    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+    def mixture(self, mu: Any, var: Any, /, shares: Any = None) -> Mixture:
         """Return the tails of predicted observations on the host, for latent means and variances [S, N, P].
 
-        These are the tails from `observation_model`, averaged over f and over S samples.
+        These are the tails from `observation_model`, averaged over f and over S samples with the weights `shares` [S].
+        None means that the weights are equal.
         """
-        return marginal_mixture(self.observation_model(), mu, var)
+        return marginal_mixture(self.observation_model(), mu, var, shares)
 
     def sample(self, f: Array, rng: Any, /) -> Array:
         """Draw observations [..., K] given latent functions f [..., P], on the host with a NumPy generator.
@@ -405,10 +423,15 @@ def check_number(name: str, value: Array) -> None:
 
 
 def check_by_output(name: str, value: Any, outputs: int | None = None, /) -> None:
-    """Raise ValueError unless a parameter is None, one number, or one per output; `outputs=None` allows any."""
+    """Raise ValueError unless a parameter is None, one number, or one per output; `outputs=None` allows any.
+
+    In predictions from S settings of the hyperparameters, a parameter may have the shape [S, 1, 1].
+    """
     if value is None or isinstance(value, numbers.Real):
         return
     shape = (len(value),) if isinstance(value, (list, tuple)) else tuple(value.shape)
+    if len(shape) == 3:
+        return
     if len(shape) > 1:
         msg = f"{name} has shape {shape}, but must be one number or one per output."
         raise ValueError(msg)

@@ -8,6 +8,7 @@ from agp._deprecated import former_methods
 from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood
+from agp.quantiles import average_samples
 
 Tails = list[tuple[Array, Array]]
 """The pairs P(y <= k) and P(y > k), each [S, N, P] for S samples, for k from 0 to C-2."""
@@ -22,29 +23,29 @@ class OrderedCategories(Likelihood):
     def _tails(self, mu: Array, var: Array) -> Tails:
         """Compute the tails for latent means and variances [S, N, P]."""
 
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], shares: Array | None) -> Array:
         # count the categories with P(y <= k) < level; the smaller of the two tails is the accurate one
         xp, tails = backend_of(mu).xp, self._tails(mu, var)
-        averages = [(xp.mean(up_to, axis=0), xp.mean(rest, axis=0)) for up_to, rest in tails]
+        averages = [(average_samples(up_to, shares), average_samples(rest, shares)) for up_to, rest in tails]
         found = []
         for level in levels:
             short = [rest > 1.0 - level if level > 0.5 else up_to < level for up_to, rest in averages]
             found.append(xp.sum(xp.astype(xp.stack(short), mu.dtype), axis=0))
         return xp.stack(found)
 
-    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
+    def _cdf(self, mu: Array, var: Array, y: Array, shares: Array | None) -> Array:
         xp = backend_of(y).xp
         one, found = xp.ones_like(y), 0.0 * y  # NaN where y is NaN
-        for k, share in enumerate([*(xp.mean(up_to, axis=0) for up_to, _ in self._tails(mu, var)), one]):
+        for k, share in enumerate([*(average_samples(up_to, shares) for up_to, _ in self._tails(mu, var)), one]):
             found = xp.where(y >= float(k), xp.minimum(share, one), found)
         return found
 
-    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
+    def _crps(self, mu: Array, var: Array, y: Array, shares: Array | None) -> Array:
         # the ranked probability score, the sum over k of (P(Y <= k) - [y <= k])^2
         xp = backend_of(y).xp
         total = 0.0 * y
         for k, (up_to, _) in enumerate(self._tails(mu, var)):
-            total = total + (xp.mean(up_to, axis=0) - xp.astype(y <= float(k), y.dtype)) ** 2
+            total = total + (average_samples(up_to, shares) - xp.astype(y <= float(k), y.dtype)) ** 2
         return total
 
 
@@ -74,7 +75,7 @@ class MultiClass(Likelihood):
         """Return the labels in one-hot encoding [N, C]."""
         return backend_of(y).xp.astype(self.is_label(y), y.dtype)
 
-    def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
+    def _on_host(self, what: str, mu: Array, var: Array, shares: Array | None) -> tuple[Any, Any, Any]:
         msg = (
             f"{type(self).__name__} predicts classes without an order, so there are no {what}; call `predict` for "
             "class probabilities, or use Ordinal for ordered classes."

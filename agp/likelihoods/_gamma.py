@@ -79,8 +79,8 @@ class GammaForm(LogLink):
             msg = f"targets must be positive for the {type(self).__name__} likelihood; found {float(xp.min(y)):g}."
             raise ValueError(msg)
 
-    def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        return marginal_mixture(_observation_model(self._shape_like(mu)), mu, var)
+    def mixture(self, mu: Any, var: Any, /, shares: Any = None) -> Mixture:
+        return marginal_mixture(_observation_model(self._shape_like(mu)), mu, var, shares)
 
 
 def _observation_model(shape: Any) -> ObservationModel:

@@ -10,7 +10,7 @@ from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
 from agp.constraints import NONNEGATIVE
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, check_by_output
-from agp.quantiles import Mixture, normal_quantile, normal_tail
+from agp.quantiles import Mixture, average_samples, normal_quantile, normal_tail
 from agp.scaling import unit_by_column
 
 LOG_2PI = math.log(2.0 * math.pi)
@@ -48,7 +48,8 @@ class Gaussian(Likelihood):
     ----------
     noise_variance
         The noise variance in squared units of the targets: one number (0-d) for all outputs, or one per output [P]. By
-        default the starting value is a tenth of the variance of each output's targets. Exact models and their collapsed
+        default the starting value is a tenth of the variance of each output's targets. In predictions from S settings
+        of the hyperparameters, one number for each, [S, 1, 1]. Exact models and their collapsed
         forms accept only one number, because their outputs share a covariance matrix. Zero stays zero in training; use
         it if the noise variances of all rows are known (`noise=`).
     missing
@@ -75,6 +76,19 @@ class Gaussian(Likelihood):
         if bool(xp.any(self.noise_variance == 0.0)) and (noise is None or not bool(xp.all(noise > 0.0))):
             msg = "noise_variance is 0, but rows have no known noise; pass noise=, or omit noise_variance."
             raise ValueError(msg)
+
+    def noise_at(self, mu: Array, /) -> Array:
+        """Return the noise variances, which broadcast with moments [n, P] or [S n, P] of the latent functions."""
+        noise = self.noise_variance
+        if noise.ndim < 3:
+            return noise
+        xp, S = backend_of(mu).xp, noise.shape[0]
+        each = xp.broadcast_to(noise, (S, mu.shape[0] // S, noise.shape[2]))
+        return xp.reshape(each, (mu.shape[0], noise.shape[2]))
+
+    @property
+    def differs_by_sample(self) -> bool:
+        return self.noise_variance.ndim == 3
 
     def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
         (terms,) = noise_bar()
@@ -105,45 +119,46 @@ class Gaussian(Likelihood):
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         values, weight = self._mask_missing(y)
-        xp, var = backend_of(mu).xp, var + self.noise_variance
+        xp, var = backend_of(mu).xp, var + self.noise_at(mu)
         terms = LOG_2PI + xp.log(var) + (values - mu) ** 2 / var
         return -0.5 * xp.sum(terms if weight is None else weight * terms, axis=-1)
 
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], shares: Array | None) -> Array:
         xp, var = backend_of(mu).xp, var + self.noise_variance
         if mu.shape[0] > 1:  # the search takes blocks of rows, which may have noise of their own
             alone = tree.with_leaves(self, {"noise_variance": xp.zeros_like(var[0, 0, 0])})
-            return super(Gaussian, alone)._quantiles(mu, var, levels)
+            return super(Gaussian, alone)._quantiles(mu, var, levels, shares)
         mu, root = mu[0, ...], xp.sqrt(var[0, ...])
         return xp.stack([mu + normal_quantile(level) * root for level in levels])
 
-    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
+    def _cdf(self, mu: Array, var: Array, y: Array, shares: Array | None) -> Array:
         B = backend_of(mu)
-        return B.xp.mean(B.special("ndtr", (y - mu) / B.xp.sqrt(var + self.noise_variance)), axis=0)
+        return average_samples(B.special("ndtr", (y - mu) / B.xp.sqrt(var + self.noise_variance)), shares)
 
-    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
+    def _crps(self, mu: Array, var: Array, y: Array, shares: Array | None) -> Array:
         """Compute the CRPS E|Y - y| - E|Y - Y'| / 2 [N, P], for independent predicted observations Y and Y'.
 
         Source: Grimit et al., "The continuous ranked probability score for circular variables and its application to
         mesoscale forecast ensemble verification", QJRMS 2006, Eq. 5.
         """
-        xp, var = backend_of(mu).xp, var + self.noise_variance
-        apart = sum(xp.mean(_absolute(mu - mu[s, ...], var + var[s, ...]), axis=0) for s in range(mu.shape[0]))
-        return xp.mean(_absolute(y - mu, var), axis=0) - 0.5 * apart / mu.shape[0]
+        S, var = mu.shape[0], var + self.noise_variance
+        pairs = (average_samples(_absolute(mu - mu[s, ...], var + var[s, ...]), shares) for s in range(S))
+        apart = sum(one / S if shares is None else shares[s] * one for s, one in enumerate(pairs))
+        return average_samples(_absolute(y - mu, var), shares) - 0.5 * apart
 
-    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+    def mixture(self, mu: Any, var: Any, /, shares: Any = None) -> Mixture:
         xp, var = backend_of(mu).xp, var + self.noise_variance
         root = xp.sqrt(xp.maximum(var, xp.full_like(var, float(xp.finfo(var.dtype).smallest_normal))))
-        centre = xp.mean(mu, axis=0)
+        centre = average_samples(mu, shares)
         return Mixture(
-            tail=lambda y, upper: xp.mean(normal_tail((y - mu) / root, upper), axis=0),
+            tail=lambda y, upper: average_samples(normal_tail((y - mu) / root, upper), shares),
             value=lambda y: y,
             centre=centre,
-            spread=xp.sqrt(xp.mean(root * root + (mu - centre) ** 2, axis=0)),
+            spread=xp.sqrt(average_samples(root * root + (mu - centre) ** 2, shares)),
         )
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        return Prediction(mu, var + self.noise_variance)
+        return Prediction(mu, var + self.noise_at(mu))
 
     def _sample(self, f: Any, rng: Any) -> Any:
         return f + self.noise_variance**0.5 * rng.standard_normal(f.shape)

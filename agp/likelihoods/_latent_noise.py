@@ -9,7 +9,7 @@ from agp.likelihoods._base import Drawn, Likelihood, Prediction
 from agp.likelihoods._log_link import capped_exp
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._range import exp_in_range
-from agp.quantiles import MAX_LOG, MIN_PROBABILITY, Mixture, gaussian_expectation, normal_tail
+from agp.quantiles import MAX_LOG, MIN_PROBABILITY, Mixture, average_samples, gaussian_expectation, normal_tail
 
 LOG_2PI = math.log(2.0 * math.pi)
 NOISE_FRACTION = 0.1
@@ -99,7 +99,7 @@ class LatentNoiseGaussian(Likelihood):
         datum = _density_of_log_noise(own, square)
         return xp.sum(log_predictive_density(datum, log_noise, spread), axis=-1)
 
-    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+    def mixture(self, mu: Any, var: Any, /, shares: Any = None) -> Mixture:
         """Return the tails, integrated over the logarithm of the noise by quadrature.
 
         The tails bend where the noise standard deviation equals the residual or the standard deviation of f.
@@ -108,7 +108,7 @@ class LatentNoiseGaussian(Likelihood):
         mean, own = mu[..., :K], xp.sqrt(var[..., :K] + MIN_PROBABILITY)
         log_noise, spread = self._log_noise(mu[..., K:]), self._variance_in_units(var[..., K:])
         highest = xp.full_like(log_noise, 0.5 * MAX_LOG)
-        centre = xp.mean(mean, axis=0)
+        centre = average_samples(mean, shares)
         apart = (mean - centre) ** 2 + own * own + xp.exp(2.0 * xp.minimum(log_noise, highest))
 
         def tail(y: Any, upper: bool) -> Any:
@@ -119,9 +119,9 @@ class LatentNoiseGaussian(Likelihood):
                 return normal_tail(residual[..., None] / xp.hypot(own[..., None], noise), upper)
 
             bends = (xp.log(xp.maximum(xp.abs(residual), own)), 0.5), (xp.log(own), 0.5)
-            return xp.mean(gaussian_expectation(of_noise, log_noise, spread, bends), axis=0)
+            return average_samples(gaussian_expectation(of_noise, log_noise, spread, bends), shares)
 
-        return Mixture(tail, lambda y: y, centre, xp.sqrt(xp.mean(apart, axis=0)))
+        return Mixture(tail, lambda y: y, centre, xp.sqrt(average_samples(apart, shares)))
 
     def _sample(self, f: Any, rng: Any) -> Any:
         K = f.shape[-1] // 2

@@ -53,7 +53,7 @@ class LogNormal(Likelihood):
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         # var(y) = E[y]^2 (e^v - 1), where v is the variance of log y
-        var = var + self.logs.noise_variance
+        var = var + self.logs.noise_at(mu)
         if self.limit is not None:
             mu, var = saturating_moments(mu, var, self.limit)
         no_noise = backend_of(mu).xp.full_like(mu, -float("inf"))
@@ -63,15 +63,17 @@ class LogNormal(Likelihood):
         log_y = backend_of(y).xp.log(y)
         return self.logs.predictive_log_density(mu, var, log_y) - _log_jacobian(log_y)
 
-    def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
-        log_quantiles = self.logs.predictive_quantiles(mu, var, levels, samples=samples)
+    def predictive_quantiles(
+        self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1, shares: Array | None = None
+    ) -> Array:
+        log_quantiles = self.logs.predictive_quantiles(mu, var, levels, samples=samples, shares=shares)
         xp = backend_of(mu).xp
         least = float(xp.finfo(mu.dtype).smallest_normal)
         return xp.maximum(capped_exp(log_quantiles), xp.full_like(log_quantiles, least))
 
-    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+    def mixture(self, mu: Any, var: Any, /, shares: Any = None) -> Mixture:
         xp = backend_of(mu).xp
-        return self.logs.mixture(mu, var)._replace(value=lambda v: xp.exp(xp.clip(v, -MAX_LOG, MAX_LOG)))
+        return self.logs.mixture(mu, var, shares)._replace(value=lambda v: xp.exp(xp.clip(v, -MAX_LOG, MAX_LOG)))
 
     def _sample(self, f: Any, rng: Any) -> Any:
         log_y = self.logs._sample(f, rng)

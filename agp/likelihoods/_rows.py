@@ -12,7 +12,9 @@ from agp.batch import Batch, repeat_rows
 
 def with_row_noise(likelihood: Any, noise: Array | None, samples: int = 1, /) -> Any:
     """Return the likelihood of rows with known noise variances, repeated for each of S samples; None means 0."""
-    return likelihood if noise is None else likelihood.with_noise(repeat_rows(noise, samples))[0]
+    if noise is None:
+        return likelihood
+    return likelihood.with_noise(noise if likelihood.differs_by_sample else repeat_rows(noise, samples))[0]
 
 
 def expected_row_density(

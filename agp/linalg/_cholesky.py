@@ -36,15 +36,17 @@ def cholesky(A: Array) -> Array:
 def noisy_cholesky(K: Array, noise: Array, /) -> Array:
     """Return the Cholesky factor [N, N] of K + diag(noise), for a noise variance (0-d) or one for each row [N].
 
+    For matrices K [S, N, N], the factors are [S, N, N], and the noise is [S] or [S, N].
+
     Huge variances of some rows would make the matrix badly scaled, and a repair would then change all other rows. So
     R (K + diag(noise)) R is factorised, where R is diagonal and no entry of the scaled diagonal is much above K.
     """
-    if noise.ndim == 0:
-        return cholesky(add_diagonal(K, noise))
+    if noise.ndim < K.ndim - 1:
+        return cholesky(add_diagonal(K, noise if K.ndim == 2 else noise[:, None]))
     xp = backend_of(K).xp
-    usual = xp.mean(diagonal(K)) + xp.min(noise)
+    usual = xp.mean(diagonal(K), axis=-1, keepdims=True) + xp.min(noise, axis=-1, keepdims=True)
     scale = usual / xp.maximum(noise, usual)
-    root = xp.sqrt(scale)[:, None]
+    root = xp.sqrt(scale)[..., None]
     return cholesky(add_diagonal(root * K * root.mT, scale * noise)) / root
 
 

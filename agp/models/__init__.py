@@ -7,6 +7,7 @@ from agp.models._computation_aware import CaGP
 from agp.models._deep_gp import DeepGP
 from agp.models._ensemble import Ensemble
 from agp.models._gpr import GPR
+from agp.models._gpr_mixture import GPRMixture
 from agp.models._growth import add_inducing
 from agp.models._several_outputs import Coregionalised
 from agp.models._sgpr import SGPR
@@ -20,6 +21,7 @@ from agp.models._variational import Variational
 __all__ = [
     "CGGP",
     "GPR",
+    "GPRMixture",
     "SGPR",
     "SOLVEGP",
     "SOLVEGPR",

@@ -148,7 +148,12 @@ class Model(ABC):
             return process, process.prepare_means(process.factorise()[0])
 
         (process, factor), _ = speculate(factorised, self._reference()[1])
-        return Predictor((process,), (factor,), self.likelihood)
+        return Predictor((process,), (factor,), self._observed_likelihood)
+
+    @property
+    def _observed_likelihood(self) -> Likelihood:
+        """Return the likelihood of predicted observations, by default `likelihood`."""
+        return self.likelihood
 
     def _predictor_at(self, X: Array, memory: float | None = None) -> Predictor:
         """Check X, and return the predictor."""

@@ -144,10 +144,11 @@ class ByRows(ABC):
         of: Callable[..., Any] = latent_moments,
         are_moments: bool = False,
     ) -> tuple[Array, ...]:
-        """Evaluate ``f(found, X, *others)`` in chunks of rows; return arrays [..., N, .].
+        """Evaluate ``f(found, shares, X, *others)`` in chunks of rows; return arrays [..., N, .].
 
         ``found`` is what ``of(predictor, process, factor, X)`` returns for the rows, by default the moments of the
-        latent functions [S n, P], averaged over the imputations of unknown cells. If `are_moments` is true, f returns
+        latent functions [S n, P], averaged over the imputations of unknown cells. `shares` are the weights [S] of the
+        samples, or None if they are equal. If `are_moments` is true, f returns
         means, or means and variances [n, .], which are averaged over the imputations instead. `names` are the names of
         the first arrays that f returns. Raises NonFiniteError if one of these is not finite.
         """
@@ -164,13 +165,13 @@ class ByRows(ABC):
                 parts = []
                 for chunk, *known in self._chunks(self._chunk_rows(process, memory, rows[0], of), *rows):
                     if self.imputations is None:
-                        part = f(of(self, process, factor, chunk), chunk, *known)
+                        part = f(of(self, process, factor, chunk), process.shares, chunk, *known)
                     elif are_moments:
-                        at = lambda x, *known: f(of(self, process, factor, x), x, *known)  # noqa: B023, E731
+                        at = lambda x, *known: f(of(self, process, factor, x), process.shares, x, *known)  # noqa: B023, E731
                         part = self.imputations.average(chunk, at, *known)
                     else:
                         at = lambda x: of(self, process, factor, x)  # noqa: B023, E731
-                        part = f(self.imputations.average(chunk, at), chunk, *known)
+                        part = f(self.imputations.average(chunk, at), process.shares, chunk, *known)
                     parts.append(part)
                 whole = concat_rows(parts)
                 refuse_nonfinite(**dict(zip(names, whole, strict=False)))

@@ -3,7 +3,10 @@
 Arrays [S N, ...] hold the N rows of the first sample, then those of the second, and so on.
 """
 
+from typing import Any
+
 from agp.backend import Array, Pullback, backend_of, like
+from agp.quantiles import average_samples
 from agp.repairs import report
 
 
@@ -11,21 +14,26 @@ def _by_sample(x: Array, rows: int) -> Array:
     return backend_of(x).xp.reshape(x, (-1, rows, *x.shape[1:]))
 
 
-def average(x: Array, rows: int) -> Array:
-    """Average an array [S N, ...] over the samples; return [N, ...]."""
+def average(x: Array, rows: int, shares: Array | None = None) -> Array:
+    """Average an array [S N, ...] over the samples with weights [S], by default 1 / S; return [N, ...]."""
+    if x.shape[0] == rows:
+        return x
+    if shares is not None:
+        return average_samples(_by_sample(x, rows), shares)
     # divides before summing, because the sum of large floats may overflow
-    return x if x.shape[0] == rows else backend_of(x).xp.sum(_by_sample(x * (rows / x.shape[0]), rows), axis=0)
+    return backend_of(x).xp.sum(_by_sample(x * (rows / x.shape[0]), rows), axis=0)
 
 
-def mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
+def mixture(moments: tuple[Array, Array], rows: int, shares: Array | None = None) -> tuple[Array, Array]:
     """Compute the mean and variance [N, P] of the mixture from the moments [S N, P] of its samples."""
     mean, variance = moments
     if mean.shape[0] == rows:
         return moments
-    xp, share = backend_of(mean).xp, (mean.shape[0] // rows) ** -0.5
-    centre = average(mean, rows)
-    apart = share * (_by_sample(mean, rows) - centre)
-    total = average(variance, rows) + xp.sum(apart * apart, axis=0)
+    xp = backend_of(mean).xp
+    root: Any = (mean.shape[0] // rows) ** -0.5 if shares is None else xp.sqrt(shares)[:, None, None]
+    centre = average(mean, rows, shares)
+    apart = root * (_by_sample(mean, rows) - centre)
+    total = average(variance, rows, shares) + xp.sum(apart * apart, axis=0)
     # the variances of observations may be so large that their sum overflows
     over = xp.isinf(total) & xp.all(xp.isfinite(_by_sample(variance, rows)), axis=0) & xp.isfinite(centre)
     count = xp.astype(xp.count_nonzero(over), xp.float32)
@@ -37,17 +45,20 @@ def mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
     return centre, xp.where(over, xp.full_like(total, float(xp.finfo(total.dtype).max)), total)
 
 
-def slopes(moments: tuple[Array, Array], pull: Pullback, X: Array) -> tuple[Array, Array]:
+def slopes(
+    moments: tuple[Array, Array], pull: Pullback, X: Array, shares: Array | None = None
+) -> tuple[Array, Array]:
     """Compute the derivatives [N, P, D] of the mean and variance of the mixture with respect to X [N, D].
 
     `moments` are the means and variances [S N, P] of the samples at X, and ``pull(mean_bar, variance_bar) -> X_bar`` is
-    their pullback. An `X_bar` of None means zero.
+    their pullback. An `X_bar` of None means zero. `shares` are the weights [S] of the samples, by default 1 / S.
     """
     mean, _ = moments
     xp, rows = backend_of(X).xp, X.shape[0]
-    share, zeros = rows / mean.shape[0], xp.zeros_like(mean)
+    share: Any = rows / mean.shape[0] if shares is None else xp.repeat(shares, rows)[:, None]
+    zeros = xp.zeros_like(mean)
     # the variance is the average of v_s + (m_s - m)^2
-    apart = 2.0 * (mean - xp.tile(average(mean, rows), (mean.shape[0] // rows, 1)))
+    apart = 2.0 * (mean - xp.tile(average(mean, rows, shares), (mean.shape[0] // rows, 1)))
     found: list[list[Array]] = [[], []]
     for p in range(mean.shape[1]):
         one = zeros + share * xp.eye(mean.shape[1], **like(mean))[p, :]
@@ -58,14 +69,14 @@ def slopes(moments: tuple[Array, Array], pull: Pullback, X: Array) -> tuple[Arra
     return first, second
 
 
-def log_average(density: Array, rows: int) -> Array:
+def log_average(density: Array, rows: int, shares: Array | None = None) -> Array:
     """Average densities over the samples, given their logarithms [S N]; return the logarithm of the average [N]."""
     if density.shape[0] == rows:
         return density
     xp = backend_of(density).xp
     parts = _by_sample(density, rows)
     largest = xp.max(parts, axis=0)
-    return largest + xp.log(xp.mean(xp.exp(parts - largest), axis=0))
+    return largest + xp.log(average_samples(xp.exp(parts - largest), shares))
 
 
 # -- covariances of outputs f = A g -----------------------------------------------------------------------------------

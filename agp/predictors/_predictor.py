@@ -109,7 +109,7 @@ class Predictor(Scores):
         unbounded = observed and self.likelihood.infinite_variance
 
         def predicted(
-            moments: tuple[Array, Array], X: Array, offset: Array | None, noise: Array | None
+            moments: tuple[Array, Array], shares: Array | None, X: Array, offset: Array | None, noise: Array | None
         ) -> tuple[Array, Array]:
             (mean, variance), rows = moments, X.shape[0]
             if unbounded:
@@ -119,7 +119,7 @@ class Predictor(Scores):
             if offset is not None:
                 mean = moved_by(mean, offset, rows)
             found = self._observe(mean, variance, noise, rows) if observed else (mean, variance)
-            return found if mean.shape[0] == rows else mixture(found, rows)
+            return found if mean.shape[0] == rows else mixture(found, rows, shares)
 
         names, known = ("mean",) if unbounded else ("mean", "variance"), self._by_row_terms(X, offset, noise)
         return Prediction(*self._in_chunks(predicted, X, memory, names, *known, are_moments=True))
@@ -150,8 +150,8 @@ class Predictor(Scores):
         self._check_observed(noise, observed=observed)
         columns = self.outputs // self.likelihood.latents(1) if observed else self.outputs
 
-        def predicted(mean: Array, X: Array, offset: Array | None) -> tuple[Array]:
-            mean = average(mean, X.shape[0])
+        def predicted(mean: Array, shares: Array | None, X: Array, offset: Array | None) -> tuple[Array]:
+            mean = average(mean, X.shape[0], shares)
             return ((mean if offset is None else mean + offset)[:, :columns],)
 
         offset = self._by_row_terms(X, offset, noise)[0]
@@ -167,8 +167,10 @@ class Predictor(Scores):
             msg = "predictions at unknown cells have no derivatives with respect to the inputs; fill in these cells."
             raise TypeError(msg)
 
-        def derived(projection: tuple[tuple[Array, Array], Any], X: Array) -> tuple[Array, Array]:
-            return slopes(*projection, X)
+        def derived(
+            projection: tuple[tuple[Array, Array], Any], shares: Array | None, X: Array
+        ) -> tuple[Array, Array]:
+            return slopes(*projection, X, shares)
 
         names = ("slope of the mean", "slope of the variance")
         return Prediction(*self._in_chunks(derived, X, memory, names, of=latent_projection))
@@ -227,22 +229,28 @@ class Predictor(Scores):
         count, seed = check_whole("count", count), check_whole("seed", seed, least=0)
 
         def sampled(process: Process, factor: Any, X: Array) -> Array:
-            latent, mixing = self._covariance(process, factor, X), process.mixing
-            one = self._one(process, factor)
-            mean = one.predict_mean(X)
-            if mixing is None:
-                latent = covariance_with(one.predict(X).variance.mT, latent)
-            refuse_nonfinite(covariance=latent, mean=mean)
-            xp = backend_of(X).xp
-            eigenvalues, vectors = xp.linalg.eigh(0.5 * (latent + latent.mT))
-            scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
-            noise = generator(seed, 6).standard_normal((count, *latent.shape[:2], 1))
-            # eigenvectors are not unique, but the symmetric root is
-            rooted = (vectors * scale) @ (vectors.mT @ asarray_like(noise, X))
-            functions = xp.permute_dims(rooted[..., 0], (0, 2, 1))
-            return mean + (functions if mixing is None else functions @ mixing.mT)
+            xp, rng = backend_of(X).xp, generator(seed, 6)
+            parts = process.parts_of_draws(factor, count, generator(seed, 22))
+            return xp.concat([self._draw(*part, X, rng) for part in parts], axis=0)
 
         return self._map_sets(sampled, X)
+
+    def _draw(self, process: Process, factor: Any, count: int, X: Array, rng: Any) -> Array:
+        """Draw joint samples [count, n, P] of a Gaussian process at X [n, D]."""
+        latent, mixing = self._covariance(process, factor, X), process.mixing
+        one = self._one(process, factor)
+        mean = one.predict_mean(X)
+        if mixing is None:
+            latent = covariance_with(one.predict(X).variance.mT, latent)
+        refuse_nonfinite(covariance=latent, mean=mean)
+        xp = backend_of(X).xp
+        eigenvalues, vectors = xp.linalg.eigh(0.5 * (latent + latent.mT))
+        scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
+        noise = rng.standard_normal((count, *latent.shape[:2], 1))
+        # eigenvectors are not unique, but the symmetric root is
+        rooted = (vectors * scale) @ (vectors.mT @ asarray_like(noise, X))
+        functions = xp.permute_dims(rooted[..., 0], (0, 2, 1))
+        return mean + (functions if mixing is None else functions @ mixing.mT)
 
     @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:

@@ -49,11 +49,12 @@ class Scores(ByRows):
         levels = check_levels(tuple(q) if isinstance(q, Sequence) else (q,))
 
         def found(
-            moments: tuple[Array, Array], X: Array, offset: Array | None, noise: Array | None
+            moments: tuple[Array, Array], shares: Array | None, X: Array, offset: Array | None, noise: Array | None
         ) -> tuple[Array, ...]:
             rows, likelihood = X.shape[0], with_row_noise(self.likelihood, noise)
             mean = moved_by(moments[0], offset, rows)
-            quantiles = likelihood.predictive_quantiles(mean, moments[1], levels, samples=mean.shape[0] // rows)
+            of = {"samples": mean.shape[0] // rows, "shares": shares}
+            quantiles = likelihood.predictive_quantiles(mean, moments[1], levels, **of)
             return tuple(quantiles[i, ...] for i in range(len(levels)))
 
         names = ("quantiles",) * len(levels)
@@ -122,11 +123,13 @@ class Scores(ByRows):
         """
         return self._log_density(X, y, average, offset, noise, memory)
 
-    def _log_density(self, X: Array, y: Array, over_samples: Callable[[Array, int], Array], *others: Any) -> Array:
-        def density(mu: Array, var: Array, batch: Batch) -> Array:
-            tiled = batch.tile(mu.shape[0] // batch.y.shape[0])
-            densities = with_row_noise(self.likelihood, tiled.noise).predictive_log_density(mu, var, tiled.y)
-            return over_samples(densities, batch.y.shape[0])
+    def _log_density(self, X: Array, y: Array, over_samples: Callable[..., Array], *others: Any) -> Array:
+        def density(mu: Array, var: Array, batch: Batch, shares: Array | None) -> Array:
+            rows = batch.y.shape[0]
+            samples = mu.shape[0] // rows
+            likelihood = with_row_noise(self.likelihood, batch.noise, samples)
+            densities = likelihood.predictive_log_density(mu, var, batch.tile(samples).y)
+            return over_samples(densities, rows, shares)
 
         return self._score("log density", density, X, self._targets(X, y), *others)
 
@@ -219,39 +222,44 @@ class Scores(ByRows):
         Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
         """
 
-        def score(mu: Array, var: Array, batch: Batch) -> Array:
-            samples = mu.shape[0] // batch.y.shape[0]
-            return with_row_noise(self.likelihood, batch.noise).predictive_crps(mu, var, batch.y, samples=samples)
+        def score(mu: Array, var: Array, batch: Batch, shares: Array | None) -> Array:
+            of = {"samples": mu.shape[0] // batch.y.shape[0], "shares": shares}
+            return with_row_noise(self.likelihood, batch.noise).predictive_crps(mu, var, batch.y, **of)
 
         return self._score(None, score, X, self._check_targets(X, y), offset, noise, memory)
 
     def _cdf(self, X: Array, y: Array, *others: Any) -> Array:
-        def below(mu: Array, var: Array, batch: Batch) -> Array:
-            samples = mu.shape[0] // batch.y.shape[0]
-            return with_row_noise(self.likelihood, batch.noise).predictive_cdf(mu, var, batch.y, samples=samples)
+        def below(mu: Array, var: Array, batch: Batch, shares: Array | None) -> Array:
+            of = {"samples": mu.shape[0] // batch.y.shape[0], "shares": shares}
+            return with_row_noise(self.likelihood, batch.noise).predictive_cdf(mu, var, batch.y, **of)
 
         return self._score(None, below, X, y, *others)
 
     def _score(
         self,
         what: str | None,
-        score: Callable[[Array, Array, Batch], Array],
+        score: Callable[[Array, Array, Batch, Array | None], Array],
         X: Array,
         y: Array,
         offset: Array | None,
         noise: Array | None,
         memory: float | None,
     ) -> Array:
-        """Compute scores in chunks of rows, from marginals [S n, P] and the rows of each chunk.
+        """Compute scores in chunks of rows, from marginals [S n, P], the rows of each chunk and the samples' weights [S].
 
         `what` is the name of the score. If it is given, NonFiniteError is raised for scores that are not finite.
         """
 
         def scored(
-            moments: tuple[Array, Array], X: Array, y: Array, offset: Array | None, noise: Array | None
+            moments: tuple[Array, Array],
+            shares: Array | None,
+            X: Array,
+            y: Array,
+            offset: Array | None,
+            noise: Array | None,
         ) -> tuple[Array]:
             mean = moved_by(moments[0], offset, X.shape[0])
-            return (score(mean, moments[1], Batch(X, y, noise=noise)),)
+            return (score(mean, moments[1], Batch(X, y, noise=noise), shares),)
 
         names = () if what is None else (what,)
         return self._in_chunks(scored, X, memory, names, y, *self._by_row_terms(X, offset, noise))[0]

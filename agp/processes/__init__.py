@@ -5,6 +5,7 @@ from agp.processes._averaged import Averaged
 from agp.processes._base import Process
 from agp.processes._deep import Deep
 from agp.processes._each_patch import Patchwise
+from agp.processes._exact_mixture import ExactMixture
 from agp.processes._known import FixedMap
 from agp.processes._mixed import LinearMixing
 from agp.processes._of_data import ComputationAware, Iterative
@@ -17,6 +18,7 @@ __all__ = [
     "Averaged",
     "ComputationAware",
     "Deep",
+    "ExactMixture",
     "FixedMap",
     "Iterative",
     "LinearMixing",
@@ -33,8 +35,9 @@ __getattr__ = former_names(__name__, EachPatch="Patchwise", Known="FixedMap", Mi
 
 # for other subpackages
 from agp.processes._at_rows import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals
-from agp.processes._averaged import check_average
+from agp.processes._averaged import check_average, check_shares
 from agp.processes._base import MixedPrecision, check_process
+from agp.processes._exact_mixture import Settings
 from agp.processes._of_data import IterativeFactor, ProjectedFactor
 from agp.processes._paths import conditional_paths
 from agp.processes._sparse import initialise_prior

@@ -20,10 +20,15 @@ def check_average(what: str, weights: Array, spread: float, count: int, referenc
     The weights must have the library, dtype and device of the reference, which is a name and an array.
     """
     check_positive("spread", spread)
-    check_like("weights", weights, *reference)
+    check_shares("weights", what, weights, count, reference)
+
+
+def check_shares(name: str, what: str, weights: Array, count: int, reference: tuple[str, Array]) -> None:
+    """Raise an error unless an array has `count` positive entries with the sum 1, one for each of what it weights."""
+    check_like(name, weights, *reference)
     if tuple(weights.shape) != (count,):
         msg = (
-            f"weights has shape {tuple(weights.shape)}, but must have shape ({count},); pass one weight for each "
+            f"{name} has shape {tuple(weights.shape)}, but must have shape ({count},); pass one weight for each "
             f"{what}."
         )
         raise ValueError(msg)
@@ -32,7 +37,7 @@ def check_average(what: str, weights: Array, spread: float, count: int, referenc
         least, total = float(B.xp.min(weights)), float(B.xp.sum(weights))
         if not (least > 0.0 and abs(total - 1.0) <= TOLERANCE):
             msg = (
-                f"weights must be positive with the sum 1, but the smallest is {least:g} and the sum is {total:g}; "
+                f"{name} must be positive with the sum 1, but the smallest is {least:g} and the sum is {total:g}; "
                 "divide them by their sum."
             )
             raise ValueError(msg)

@@ -49,6 +49,11 @@ class Process(MixedPrecision, MultiOutput):
         return 1
 
     @property
+    def shares(self) -> Array | None:
+        """The weights [S] of the samples, which sum to 1, or None if they are equal."""
+        return None
+
+    @property
     def shares_precision(self) -> bool:
         """Whether several outputs share the precisions of sites."""
         return False
@@ -117,6 +122,13 @@ class Process(MixedPrecision, MultiOutput):
 
         Raise TypeError if the process is not Gaussian.
         """
+
+    def parts_of_draws(self, factor: Any, count: int, rng: Any, /) -> list[tuple["Process", Any, int]]:  # noqa: ARG002
+        """Return Gaussian processes with their factors, and how many of `count` draws are from each of them.
+
+        By default, all draws are from the process itself. A mixture chooses its components with the NumPy generator.
+        """
+        return [(self, factor, count)]
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         """Draw `count` function samples from the process, with a NumPy generator on the host.

@@ -179,6 +179,45 @@ class StackedPaths(SideBySide, Paths):
 
 
 @tree.model
+class JoinedPaths(Paths):
+    """Sample paths of several processes with the same inputs and outputs, one after the other."""
+
+    parts: tuple[Paths, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(part.count for part in self.parts)
+
+    @property
+    def outputs(self) -> int:
+        return self.parts[0].outputs
+
+    @property
+    def width(self) -> int:
+        return self.parts[0].width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.parts[0].reference
+
+    @property
+    def floats_per_row(self) -> int:
+        return max(part.floats_per_row for part in self.parts) + 2 * self.count * self.outputs
+
+    def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
+        places = groups_of([part.count for part in self.parts])
+        own = [X if X.ndim == 2 else X[place, ...] for place in places]
+        found = [part.evaluate(x) for part, x in zip(self.parts, own, strict=True)]
+        xp = backend_of(X).xp
+
+        def pullback(bar):
+            bars = [pull(bar[place, ...]) for (_, pull), place in zip(found, places, strict=True)]
+            return reduce(tree.add, bars) if X.ndim == 2 else xp.concat(bars, axis=0)
+
+        return xp.concat([value for value, _ in found], axis=0), pullback
+
+
+@tree.model
 class KnownPaths(Mapped, Paths):
     """A known function, represented as S equal samples."""
 

@@ -7,6 +7,7 @@ from agp.training._fit import fit
 from agp.training._fit_newton import fit_newton
 from agp.training._gain import Gain
 from agp.training._growth import GrowthResult, Round, fit_growing
+from agp.training._integrate import Integral, integrate
 from agp.training._lbfgs import fit_lbfgs
 from agp.training._loop import train
 from agp.training._recipe import recipe
@@ -18,6 +19,7 @@ __all__ = [
     "FitResult",
     "Gain",
     "GrowthResult",
+    "Integral",
     "LBFGSResult",
     "Progress",
     "Result",
@@ -27,6 +29,7 @@ __all__ = [
     "fit_lbfgs",
     "fit_newton",
     "initial_state",
+    "integrate",
     "recipe",
     "train",
 ]

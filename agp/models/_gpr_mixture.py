@@ -1,0 +1,173 @@
+"""Exact GP regression, averaged over the hyperparameters."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+from agp import tree
+from agp._context import public
+from agp.backend import Array, Pullback, backend_of, to_numpy
+from agp.batch import Batch
+from agp.bounds import stacked_leave_one_out, targets_of
+from agp.kernels import Kernel, count_settings
+from agp.likelihoods import Gaussian
+from agp.means import Mean
+from agp.models._base import Model
+from agp.models._gpr import GPR
+from agp.priors import Priors
+from agp.processes import ExactMixture, Settings, check_shares
+
+
+@tree.model
+class GPRMixture(Model):
+    """Exact GP regression with uncertain hyperparameters: a mixture of exact GPs with the same data.
+
+    The predictive distribution is sum_s w_s p(y | x, data, theta_s), for S weighted settings theta_s of the
+    hyperparameters. `agp.integrate` chooses the settings, so that sums over them approximate integrals over the
+    posterior distribution of the hyperparameters. Predictions take O(S N^2) operations per row and O(S N^2) memory.
+
+    Parameters
+    ----------
+    models
+        A `GPR` for each kernel, with the hyperparameters at the mode of their posterior distribution, and the same data.
+    settings
+        The settings of each of these models.
+    shares
+        The weights w [S] of all settings, which are positive with the sum 1, in the order of `settings`.
+    level
+        The prior variance of the constant mean (0-d), which is integrated over; None means that the mean is known.
+    priors
+        See `SVGP`.
+    """
+
+    models: tuple[GPR, ...]
+    settings: tuple[Settings, ...]
+    shares: Array = tree.constant()
+    level: Array | None = tree.constant(default=None, optional=True)
+    priors: Priors = ()
+
+    inducing: ClassVar[None] = None
+    posterior: ClassVar[None] = None
+    stochastic: ClassVar[bool] = False
+    _holds_data: ClassVar[bool] = True
+    _built_by: ClassVar[str] = "agp.integrate(model) builds one"
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.models, tuple) and self.models and all(isinstance(one, GPR) for one in self.models)):
+            msg = "models must be a tuple of one or more GPR; agp.integrate(model) builds a GPRMixture."
+            raise TypeError(msg)
+
+    @property
+    def mode(self) -> GPR:
+        """The model with the hyperparameters at the mode, for the kernel with the largest weight."""
+        return self.models[self._heaviest]
+
+    @property
+    def _heaviest(self) -> int:
+        totals = self.kernel_shares()
+        return totals.index(max(totals))
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of `mode`."""
+        return self.mode.kernel
+
+    @property
+    def likelihood(self) -> Gaussian:  # type: ignore[override]
+        """The likelihood of `mode`."""
+        return self.mode.likelihood
+
+    @property
+    def mean_function(self) -> Mean:
+        """The mean function, which all settings share."""
+        return self.models[0].mean_function
+
+    @property
+    def outputs(self) -> int:
+        return self.models[0].outputs
+
+    @property
+    def X(self) -> Array:
+        """The training inputs [N, D]."""
+        return self.models[0].X
+
+    @property
+    def y(self) -> Array:
+        """The training targets [N, P]."""
+        return self.models[0].y
+
+    def kernel_shares(self) -> list[float]:
+        """Return the total weight of the settings of each kernel."""
+        shares, start, found = to_numpy(self.shares), 0, []
+        for one in self.settings:
+            found.append(float(shares[start : start + one.count].sum()))
+            start += one.count
+        return found
+
+    @public(ignore="underflow")
+    def leave_one_out(self) -> Array:
+        """Compute the leave-one-out log densities log p(y_n | all other rows) [N] of the mixture.
+
+        The density is 1 / E[1 / p(y_n | other rows, theta)], where the expectation is over the posterior distribution
+        of the hyperparameters given all rows. The weights of the settings are therefore proportional to
+        w_s / p(y_n | other rows, theta_s).
+
+        Source: Gelfand, Dey & Chang, "Model determination using predictive distributions", 1992.
+        """
+        xp = backend_of(self.X).xp
+        mode = self.mode
+        centred = mode._data._replace(y=targets_of(mode._data) - mode.mean_function(mode.X)[0], offset=None)
+        parts = [stacked_leave_one_out(one.kernel, one.noise, centred, level=self.level) for one in self.settings]
+        densities = xp.concat(parts, axis=0)
+        least = xp.min(densities, axis=0)
+        return least - xp.log(self.shares @ xp.exp(least - densities))
+
+    # -- protocol ---------------------------------------------------------------------------------------------------
+
+    def _reference(self) -> tuple[str, Array]:
+        return self.models[0]._reference()
+
+    def _batch(self, X: Array, y: Array, /, **known: Any) -> Batch:
+        return self.models[0]._batch(X, y, **known)
+
+    def _check_same_data(self, batch: Batch, /) -> None:
+        self.models[0]._check_same_data(batch)
+
+    def _check_parts(self) -> None:
+        for model, one in zip(self.models, self.settings, strict=True):
+            model._check_parts()
+            if count_settings(one.kernel) != one.count:
+                msg = f"the kernel has {count_settings(one.kernel)} settings, but the noise has {one.count}."
+                raise ValueError(msg)
+        check_shares("shares", "setting", self.shares, sum(one.count for one in self.settings), self._reference())
+
+    def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
+        """Return the log evidence at the mode."""
+        place = self._heaviest
+        value, pull = self.mode._objective(batch, memory=memory)
+
+        def pullback(bar=1.0):
+            model_bar, X_bar = pull(bar)
+            bars = tuple(model_bar if i == place else None for i in range(len(self.models)))
+            return tree.cotangent(self, models=bars), X_bar
+
+        return value, pullback
+
+    @property
+    def _observed_likelihood(self) -> Gaussian:
+        noise = backend_of(self.X).xp.concat([one.noise for one in self.settings], axis=0)
+        return tree.with_leaves(self.likelihood, {"noise_variance": noise[:, None, None]})
+
+    def _posterior_process(self, *, memory: float | None = None) -> ExactMixture:  # noqa: ARG002
+        model = self.models[0]
+        residual = targets_of(model._data) - model.mean_function(model.X)[0]
+        known = {"level": self.level, "weights": model.weights, "noise": None if model.noise is None else model.noise[:, 0]}
+        mean_function = model.mean_function
+        process = ExactMixture(self.settings, self.shares, model.X, residual, mean_function, **known)
+        process.check()
+        return process
+
+    def _on_first_datum(self) -> Self:
+        return self._with_models(lambda model: model._on_first_datum())
+
+    def _with_models(self, change: Callable[[GPR], GPR]) -> Self:
+        return tree.replace(self, {"models": tuple(map(change, self.models))})

@@ -1,0 +1,340 @@
+"""Integration over the hyperparameters of exact GPs, by importance sampling around the modes of their posterior."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agp import tree
+from agp._context import public
+from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.batch import Batch
+from agp.bounds import stacked_evidence, targets_of
+from agp.checks import check_whole
+from agp.errors import NonFiniteError
+from agp.kernels import Constant
+from agp.linalg import add_diagonal, noisy_cholesky
+from agp.means import ConstantMean
+from agp.models import GPR, GPRMixture
+from agp.processes import Settings
+from agp.training._hyper_prior import HyperPrior, hyper_prior
+from agp.training._importance import Weighted, sample_density
+from agp.training._information import Information
+from agp.training._newton import Evidence, Expanded, ascend, newton_names, why_not_newton
+
+Numbers = npt.NDArray[np.float64]
+
+SETTINGS, LEAST_SETTINGS, ENTRIES = 256, 64, 2**23
+"""The default and the minimum number of settings, and the maximum number of entries of their matrices together."""
+FIRST, LATER, ADAPTATIONS, LEAST_POINTS = 256, 192, 8, 64
+"""The number of points around the modes and in each adaptation, the number of adaptations, and the minimum number of
+points in an adaptation."""
+OPERATIONS = 2.5e8
+"""The number of operations in all adaptations above which they have fewer points."""
+LEVEL = 100.0
+"""The prior variance of a constant mean, in units of the targets' variance."""
+STARTS = ({}, {"kernel": 1.0, "noise_variance": 0.1, "slopes": 0.2}, {"kernel": 0.3, "noise_variance": 5.0, "slopes": 5.0})
+"""Factors of variances, relative to their prior medians, for starts of the search for modes; 1 by default."""
+MODE_STEPS, MODE_TOLERANCE, LIMIT = 60, 1e-9, 16.0
+"""The maximum number of evaluations for a mode, the predicted gain in nats at which the search ends, and the largest
+coordinate."""
+NEGLIGIBLE = 1e-3
+"""Kernels whose posterior probability is below this value are left out."""
+DIFFERENCE = 1e-4
+"""The step of difference quotients, for kernels that Newton's method does not support."""
+
+
+@dataclass
+class Integral:
+    """The result of `integrate`."""
+
+    model: GPRMixture
+    log_evidence: float
+    """The logarithm of p(y), the evidence averaged over the priors of the hyperparameters and of the kernels."""
+    effective: float
+    """The effective number of the points that determined the moments of the hyperparameters."""
+    converged: bool = True
+
+    @property
+    def message(self) -> str:
+        """A description of the model."""
+        count = sum(one.count for one in self.model.settings)
+        return f"a mixture of {count} settings of the hyperparameters"
+
+
+@public(repairs=False)
+def integrate(models: GPR | Sequence[GPR], /, *, settings: int | None = None) -> Integral:
+    """Integrate over the hyperparameters of an exact GP, instead of choosing their best values.
+
+    If there are few rows, many values of the hyperparameters explain the data. The result predicts with a mixture of
+    exact GPs, weighted by the posterior probability of their hyperparameters.
+
+    1. Newton's method finds modes of the posterior from several starts.
+    2. Points are drawn from Student-t distributions around the modes, and then from distributions with the mean and the
+       covariance of all previous points. Importance weights correct for the difference from the posterior. The random
+       numbers are fixed, so the result is a continuous function of the data.
+    3. The points of the last step are the settings of the mixture.
+
+    A constant mean function is integrated over analytically. Other mean functions keep the coefficients of the model.
+
+    Parameters
+    ----------
+    models
+        A `GPR`, or several with different kernels and the same data. Several kernels are weighted by their evidence.
+        Parameters without a prior of the model get weak priors: normal distributions of logarithms, relative to units
+        from the data. See the documentation of priors for their values. Current values of parameters are one of the
+        starts. Zeros stay zero.
+    settings
+        The number S of settings. The default is 256, or fewer for more than 181 rows.
+
+    Returns
+    -------
+    Integral
+        Its `model` is a `GPRMixture`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not a `GPR`, if the models have different data, or if a prior does not fit.
+    agp.errors.NonFiniteError
+        If the evidence cannot be computed for any setting.
+
+    Examples
+    --------
+    >>> import numpy as np, agp
+    >>> X = np.linspace(0.0, 4.0, 9)[:, None]
+    >>> model = agp.integrate(agp.GPR.from_data(X, np.sin(X))).model
+    >>> [round(float(x), 1) for x in model.predict(np.asarray([[1.5]])).mean[0]]
+    [1.0]
+    """
+    given = (models,) if isinstance(models, GPR) else tuple(models)
+    _check_models(given)
+    count = _usual_settings(given[0]) if settings is None else check_whole("settings", settings, least=8)
+    each = max(8, count // len(given))
+    found = [_integrate_one(HyperPosterior(model), each) for model in given]
+    logs = np.asarray([weighted.log_total for _, weighted, _ in found])
+    evidence = float(np.logaddexp.reduce(logs)) - math.log(len(logs))
+    shares = np.maximum(np.exp(logs - np.max(logs)) / np.sum(np.exp(logs - np.max(logs))) - NEGLIGIBLE, 0.0)
+    shares = shares / np.sum(shares)
+    kept = [(one, share) for one, share in zip(found, shares, strict=True) if share > 0.0]
+    weights = np.concatenate([share * weighted.weights for (_, weighted, _), share in kept])
+    mixture = GPRMixture(
+        tuple(model for (model, _, _), _ in kept),
+        tuple(posterior.settings(weighted.points) for (_, weighted, posterior), _ in kept),
+        asarray_like(weights / np.sum(weights), given[0].X),
+        kept[0][0][2].level,
+    )
+    return Integral(mixture, evidence, min(weighted.effective for (_, weighted, _), _ in kept))
+
+
+def _check_models(models: tuple[Any, ...]) -> None:
+    for model in models:
+        if not isinstance(model, GPR):
+            msg = f"integrate needs a GPR, but got {type(model).__name__}; build one with GPR.from_data."
+            raise TypeError(msg)
+        model._check_parts()
+        model._check_same_data(models[0]._data)
+    if not models:
+        msg = "there are no models; pass at least one GPR."
+        raise ValueError(msg)
+
+
+def _usual_settings(model: GPR) -> int:
+    return max(LEAST_SETTINGS, min(SETTINGS, ENTRIES // model.X.shape[0] ** 2))
+
+
+def _integrate_one(posterior: "HyperPosterior", count: int) -> tuple[GPR, Weighted, "HyperPosterior"]:
+    modes = posterior.modes()
+    best = max(modes, key=lambda mode: mode.value)
+    pairs = [(mode.vector, mode.information.dense()) for mode in modes]
+    try:
+        weighted = sample_density(posterior.log_density, pairs, posterior.sizes(), count)
+    except FloatingPointError:
+        msg = "the evidence is not finite for any hyperparameters; check the kernel, the data and their scale."
+        raise NonFiniteError(msg) from None
+    return posterior.model_at(best.vector), weighted, posterior
+
+
+class HyperPosterior:
+    """The posterior density of the hyperparameters of a `GPR`, as a function of the coordinates of `HyperPrior`."""
+
+    def __init__(self, model: GPR) -> None:
+        self.model = model
+        names = [name for name in newton_names(model) if not name.startswith("mean_function.")]
+        self.prior: HyperPrior = hyper_prior(model, names)
+        data = model._data
+        targets = targets_of(data)
+        self.level: Array | None = None
+        if isinstance(model.mean_function, ConstantMean):
+            variance = float(backend_of(targets).xp.mean(backend_of(targets).xp.var(targets, axis=0))) or 1.0
+            self.level = asarray_like(np.asarray(LEVEL * variance), model.X)
+        centred = targets - model.mean_function(model.X)[0]
+        self.batch = Batch(data.X, centred, weights=data.weights, noise=data.noise)
+
+    # -- the density ------------------------------------------------------------------------------------------------
+
+    def settings(self, points: Numbers) -> Settings:
+        """Return the settings at points [S, m]."""
+        vectors = self.prior.vectors(points)
+        moved = {}
+        for leaf, stop, size in zip(*self._leaves(), strict=True):
+            part = vectors[:, stop - size : stop]
+            values = np.where(self.prior.coordinates.positive[stop - size : stop], np.exp(part), part)
+            value = asarray_like(values.reshape(len(points), *leaf.value.shape), leaf.value)
+            moved[leaf.name] = value if leaf.unit is None else leaf.unit * value
+        kernel = {name: moved.get(f"kernel.{name}") for name in tree.leaves(self.model.kernel, "parameter")}
+        still = tree.leaves(self.model.kernel, "parameter")
+        stack = {name: _repeated(still[name], len(points)) if x is None else x for name, x in kernel.items()}
+        noise = moved.get("likelihood.noise_variance")
+        noise = _repeated(self.model.likelihood.noise_variance, len(points)) if noise is None else noise
+        return Settings(tree.with_leaves(self.model.kernel, stack), noise)
+
+    def _leaves(self) -> tuple[Any, Any, Any]:
+        coordinates = self.prior.coordinates
+        return coordinates.leaves, coordinates.stops, coordinates.sizes
+
+    def log_density(self, points: Numbers) -> Numbers:
+        """Return the log evidence plus the log prior [S] at points [S, m], or minus infinity."""
+        found = np.full(len(points), -np.inf)
+        inside = np.flatnonzero(np.max(np.abs(points), axis=1, initial=0.0) <= LIMIT)
+        if len(inside):
+            at = self.settings(points[inside])
+            with np.errstate(all="ignore"):
+                values = to_numpy(stacked_evidence(at.kernel, at.noise, self.batch, level=self.level))
+                total = values.astype(np.float64) + self.prior.log_density(points[inside])
+            found[inside] = np.where(np.isfinite(total), total, -np.inf)
+        return found
+
+    def sizes(self) -> list[int]:
+        """Return the number of points of each adaptation."""
+        N, D = self.model.X.shape
+        cost = N * N * (2.0 * D + 30.0) + N**3
+        share = min(1.0, OPERATIONS / (cost * (FIRST + LATER * ADAPTATIONS)))
+        first, later = (max(LEAST_POINTS, int(share * size)) for size in (FIRST, LATER))
+        return [first, *[later] * ADAPTATIONS]
+
+    # -- modes ------------------------------------------------------------------------------------------------------
+
+    def modes(self) -> list[Expanded]:
+        """Return the modes from all starts, which may coincide."""
+        work, names = self._with_level()
+        if why_not_newton(work):
+            objective: Any = self._by_differences
+        else:
+            evidence = Evidence(work, self.batch, names)
+            objective = _Penalised(evidence, self.prior)
+        found = [self._climb(objective, start) for start in self._starts()]
+        kept = [one for one in found if one is not None]
+        if not kept:
+            msg = "the evidence is not finite at any start; check the kernel, the data and their scale."
+            raise NonFiniteError(msg)
+        return kept
+
+    def _climb(self, objective: Any, start: Numbers) -> Expanded | None:
+        if isinstance(objective, _Penalised):
+            edge = np.full(len(start), LIMIT)
+            return ascend(objective, start, most=MODE_STEPS, tolerance=MODE_TOLERANCE, box=(-edge, edge))[0]  # type: ignore[arg-type]
+        return objective(start)
+
+    def _with_level(self) -> tuple[GPR, list[str]]:
+        """Return the model with a constant kernel instead of a constant mean, and the names of its parameters."""
+        model, names = self.model, [leaf.name for leaf in self.prior.coordinates.leaves]
+        if self.level is None:
+            return tree.replace(model, {"priors": ()}), names
+        kernel = model.kernel + Constant(self.level)
+        nested = len(kernel.parts) == 2 and kernel.parts[0] is model.kernel
+        names = [name.replace("kernel.", "kernel.parts.0.", 1) if nested else name for name in names]
+        return tree.replace(model, {"kernel": kernel, "priors": ()}), names
+
+    def _starts(self) -> list[Numbers]:
+        """Return the starts [m]: the present parameters, and variances around their prior medians."""
+        tie = self.prior.tie
+        present = (tie.T @ (self.prior.coordinates.vector_of(self.model) - self.prior.base)) / np.sum(tie, axis=0)
+        found = [np.clip(present, -LIMIT, LIMIT)]
+        for factors in STARTS:
+            vector = np.zeros(len(tie))
+            for leaf, stop, size in zip(*self._leaves(), strict=True):
+                kind = leaf.name.rpartition(".")[2]
+                if kind == "noise_variance" or kind == "variance":
+                    tied = tie[stop - size : stop].sum(axis=0).max() > 1.0
+                    key = "slopes" if tied else "noise_variance" if kind == "noise_variance" else "kernel"
+                    vector[stop - size : stop] = math.log(factors.get(key, 1.0))
+            found.append((tie.T @ vector) / np.sum(tie, axis=0))
+        return found
+
+    def _by_differences(self, start: Numbers) -> Expanded | None:
+        """Find a mode by L-BFGS with difference quotients, for kernels without second derivatives."""
+        from scipy.optimize import minimize
+
+        size = len(start)
+        steps = DIFFERENCE * np.concatenate([np.eye(size), -np.eye(size)])
+
+        def value_and_slope(point: Numbers) -> tuple[float, Numbers]:
+            values = self.log_density(np.concatenate([point[None], point + steps]))
+            if not np.isfinite(values).all():
+                return 1e25, np.zeros(size)
+            return -float(values[0]), -(values[1 : size + 1] - values[size + 1 :]) / (2.0 * DIFFERENCE)
+
+        found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B")
+        if not found.fun < 1e25:
+            return None
+        wide = 100.0 * DIFFERENCE
+        rows = [value_and_slope(found.x + wide * e)[1] - value_and_slope(found.x - wide * e)[1] for e in np.eye(size)]
+        values, vectors = np.linalg.eigh(np.asarray(rows) / (4.0 * wide) + np.asarray(rows).T / (4.0 * wide))
+        root = vectors.T * np.sqrt(np.maximum(values, 0.0))[:, None]
+        nothing: Any = None
+        return Expanded(found.x, None, -float(found.fun), 0.0 * found.x, Information(root, 0.0 * found.x), nothing, 0.0)
+
+    # -- the model at a point ---------------------------------------------------------------------------------------
+
+    def model_at(self, point: Numbers) -> GPR:
+        """Return the model at a point [m], with the expected constant mean."""
+        model = self.prior.coordinates.model_at(self.prior.vectors(point[None])[0])
+        if self.level is None:
+            return model
+        # E[constant | y] = h + c 1^T (K + c 1 1^T + V)^-1 (y - h)
+        B = backend_of(model.X)
+        L = noisy_cholesky(add_diagonal(model.kernel(model.X)[0], 0.0) + self.level, model._noise_by_row)
+        half = B.solve_triangular(L, B.xp.ones_like(self.batch.y[:, :1]))
+        shift = self.level * (half.mT @ B.solve_triangular(L, self.batch.y))[0, :]
+        value = model.mean_function.value
+        return tree.with_leaves(model, {"mean_function.value": value + (shift if value.ndim else B.xp.mean(shift))})
+
+
+class _Penalised:
+    """The evidence plus the log prior to second order, as a function of the coordinates of the prior."""
+
+    def __init__(self, evidence: Evidence, prior: HyperPrior) -> None:
+        self.evidence, self.prior = evidence, prior
+        self.coordinates = _Coordinates(np.zeros(prior.size, dtype=bool))
+
+    def __call__(self, point: Numbers) -> Expanded | None:
+        found = self.evidence(self.prior.vectors(point[None])[0])
+        if found is None:
+            return None
+        tie = self.prior.tie
+        value, slope, curvature = self.prior.expand(point)
+        eigenvalues, vectors = np.linalg.eigh(curvature)
+        rows = [found.information.vectors @ tie, vectors.T * np.sqrt(np.maximum(eigenvalues, 0.0))[:, None]]
+        information = Information(np.concatenate(rows), tie.T @ found.information.diagonal)
+        mean = found.mean._replace(projected=found.mean.projected @ tie)  # without rows, as there are no coefficients
+        return found._replace(
+            vector=point,
+            value=found.value + value,
+            slope=tie.T @ found.slope + slope,
+            information=information,
+            mean=mean,
+        )
+
+
+@dataclass(frozen=True)
+class _Coordinates:
+    linear: npt.NDArray[np.bool_]
+
+
+def _repeated(x: Array, count: int) -> Array:
+    xp = backend_of(x).xp
+    return xp.broadcast_to(x[None, ...], (count, *x.shape))
