@@ -40,7 +40,22 @@ class ActiveDims(Kernel):
         )
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._on(X.shape[-1], *self.kernel.diag(select_columns(X, self.columns)))
+        return self._on(X.shape[1], *self.kernel.diag(select_columns(X, self.columns)))
+
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        inputs = (X,) if Z is None else (X, Z)
+        K, pull = self.kernel.stacked_covariance(*(select_columns(x, self.columns) for x in inputs))
+        width = X.shape[1]
+        return K, lambda bar: tuple(scatter_columns(x, self.columns, width) for x in pull(bar))
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        variances, pull = self.kernel.stacked_variances(select_columns(X, self.columns))
+
+        def pullback(bar):
+            X_bar = pull(bar)
+            return None if X_bar is None else scatter_columns(X_bar, self.columns, X.shape[1])
+
+        return variances, pullback
 
     def _on(self, width: int, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
         def pullback(bar):
@@ -52,10 +67,6 @@ class ActiveDims(Kernel):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return self.kernel.random_features(rng, count, len(self.columns)).on(self.columns)
-
-    @property
-    def takes_stacks(self) -> bool:  # type: ignore[override]
-        return self.kernel.takes_stacks
 
     @property
     def floats_per_entry(self) -> int:

@@ -17,7 +17,7 @@ from agp.kernels._features import Features, features_of
 from agp.kernels._linearisation import Linearisation, apply_weights, multiply_linearisations, sum_linearisations
 from agp.kernels._parameters import check_number
 from agp.kernels._quadratic_forms import quadratic_forms
-from agp.kernels._stacks import Stackable, by_row
+from agp.kernels._stacks import Stackable, spread_scalars
 
 if TYPE_CHECKING:
     from agp.kernels._active_dims import ActiveDims
@@ -261,7 +261,11 @@ class ConstantVariance(Kernel):
         def pullback(bar):
             return tree.cotangent(self, variance=B.xp.sum(bar)), None
 
-        return B.xp.zeros((X.shape[0],), **B.like(X)) + by_row(self.variance), pullback
+        return B.xp.zeros((X.shape[0],), **B.like(X)) + self.variance, pullback
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        variances = self.variance[:, None]
+        return backend_of(X).xp.broadcast_to(variances, (variances.shape[0], X.shape[0])), lambda _: None
 
 
 # -- sums and products ------------------------------------------------------------------------------------------------
@@ -299,10 +303,6 @@ class _Composite(Kernel):
         return None if None in found else self._join(self, found)  # type: ignore[arg-type]
 
     @property
-    def takes_stacks(self) -> bool:  # type: ignore[override]
-        return all(part.takes_stacks for part in self.parts)
-
-    @property
     def floats_per_entry(self) -> int:
         return sum(part.floats_per_entry for part in self.parts)
 
@@ -322,6 +322,13 @@ class Sum(_Composite):
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._sum(part.diag(X) for part in self.parts)
+
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        inputs = (X,) if Z is None else (X, Z)
+        return _add_stacks([part.stacked_covariance(*inputs) for part in self.parts])
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        return _add_stacks([part.stacked_variances(X) for part in self.parts])
 
     def _sum(self, terms: Iterable[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
         # every part receives the same cotangent
@@ -361,6 +368,13 @@ class Product(_Composite):
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._product([part.diag(X) for part in self.parts])
 
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        inputs = (X,) if Z is None else (X, Z)
+        return _multiply_stacks([part.stacked_covariance(*inputs) for part in self.parts])
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        return _multiply_stacks([part.stacked_variances(X) for part in self.parts])
+
     def _product(self, terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
         # each part receives the cotangent times the other parts; division by a part would fail where it is zero
         values, pulls = [K for K, _ in terms], [pull for _, pull in terms]
@@ -381,6 +395,26 @@ class Product(_Composite):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return Features.product(part.random_features(rng, count, width) for part in self.parts)
+
+
+def _add_stacks(terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
+    """Add covariances or variances of stacks; their pullbacks to the inputs have the same form."""
+
+    def pullback(bar):
+        return functools.reduce(tree.add, (pull(bar) for _, pull in terms))
+
+    return functools.reduce(operator.add, (K for K, _ in terms)), pullback
+
+
+def _multiply_stacks(terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
+    """Multiply covariances or variances of stacks; their pullbacks to the inputs have the same form."""
+    values = [K for K, _ in terms]
+
+    def pullback(bar):
+        others = (functools.reduce(operator.mul, values[:i] + values[i + 1 :], bar) for i in range(len(values)))
+        return functools.reduce(tree.add, (pull(rest) for (_, pull), rest in zip(terms, others, strict=True)))
+
+    return functools.reduce(operator.mul, values), pullback
 
 
 # -- multiples --------------------------------------------------------------------------------------------------------
@@ -414,7 +448,7 @@ class Scaled(Kernel):
     takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._scale_parts(*evaluate(self.kernel, X, Z), self.variance)
+        return self._scale_parts(*evaluate(self.kernel, X, Z))
 
     def linearise(self, X: Array, /) -> Linearisation | None:
         found = self.kernel.linearise(X)
@@ -433,20 +467,25 @@ class Scaled(Kernel):
         return Linearisation(self.variance * K, pull_both, times_both)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        variances, pull = self.kernel.diag(X)
-        return self._scale_parts(variances, pull, by_row(self.variance))
+        return self._scale_parts(*self.kernel.diag(X))
 
-    def _scale_parts(self, K: Array, pull: Pullback, factor: Array) -> tuple[Array, Pullback]:
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        K, pull = self.kernel.stacked_covariance(*((X,) if Z is None else (X, Z)))
+        factor = spread_scalars(self.variance)
+        return factor * K, lambda bar: pull(factor * bar)
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        variances, pull = self.kernel.stacked_variances(X)
+        factor = self.variance[:, None]
+        return factor * variances, lambda bar: pull(factor * bar)
+
+    def _scale_parts(self, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
         def pullback(bar):
-            kernel_bar, *input_bars = pull(factor * bar)
+            kernel_bar, *input_bars = pull(self.variance * bar)
             variance_bar = backend_of(K).xp.sum(bar * K)
             return tree.cotangent(self, variance=variance_bar, kernel=kernel_bar), *input_bars
 
-        return factor * K, pullback
-
-    @property
-    def takes_stacks(self) -> bool:  # type: ignore[override]
-        return self.kernel.takes_stacks
+        return self.variance * K, pullback
 
     @property
     def floats_per_entry(self) -> int:

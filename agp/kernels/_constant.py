@@ -1,6 +1,6 @@
 """Kernels that do not depend on the values of the inputs: a constant offset and white noise."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -9,6 +9,7 @@ from agp.kernels._base import ConstantVariance
 from agp.kernels._features import Features, features_of
 from agp.kernels._linearisation import Linearisation
 from agp.kernels._parameters import check_number
+from agp.kernels._stacks import spread_scalars
 
 
 @tree.model
@@ -16,7 +17,6 @@ class _WithoutInputs(ConstantVariance):
     # the cotangents of the inputs are zero
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     variance_unit: Array | None = tree.unit(default=None)
-    takes_stacks: ClassVar[bool] = True
 
     def _zeros(self, X: Array, Z: Array | None) -> tuple[Array, ...]:
         xp = backend_of(X).xp
@@ -51,6 +51,10 @@ class Constant(_WithoutInputs):
             return tree.cotangent(self, variance=xp.sum(K_bar)), *self._zeros(X, Z)
 
         return xp.broadcast_to(self.variance, _shape(X, Z)), pullback
+
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        K = backend_of(X).xp.broadcast_to(spread_scalars(self.variance), (self.variance.shape[0], *_shape(X, Z)))
+        return K, lambda _: self._zeros(X, Z)
 
     def linearise(self, X: Array, /) -> Linearisation:
         B, N = backend_of(X), X.shape[0]

@@ -35,8 +35,6 @@ def squared_distances(
         rows with large cotangents. With `scales` = (a [..., N], b [..., M]), stacks are allowed, but not
         `differences` or Z = None, and the cotangent is size * diag(a) bar diag(b).
     """
-    if lengthscale.ndim > 1:
-        return _stacked_distances(X, Z, lengthscale, differences=differences)
     B = backend_of(X)
     xp = B.xp
     other = X if Z is None else Z
@@ -62,21 +60,6 @@ def squared_distances(
         by_expansion = partial(B.squared_distances, xs, zs, x_squares, z_squares)
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
     return B.cond(largest < SMALL_ROUNDOFF / roundoff, by_expansion, by_differences, likely=True), pullback
-
-
-def _stacked_distances(
-    X: Array, Z: Array | None, lengthscale: Array, *, differences: bool
-) -> tuple[Array, Callable[..., tuple[Array, Array | None, Array]]]:
-    """Return the distances [S, N, M] of groups of inputs for a stack of lengthscales [S, 1, 1 or D]."""
-    B = backend_of(X)
-    x, z = _centre(B, X, Z, lengthscale)
-    r2, pull = squared_distances(x, z, B.xp.ones((), **like(X)), differences=differences)
-
-    def pullback(bar, size=1.0):
-        x_bar, z_bar, total = pull(size * bar)
-        return x_bar / lengthscale, None if z_bar is None else z_bar / lengthscale, total
-
-    return r2, pullback
 
 
 def own_distances(

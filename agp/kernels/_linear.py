@@ -11,6 +11,7 @@ from agp.kernels._distance import sums_by_column
 from agp.kernels._features import Features, Slopes, Term
 from agp.kernels._linearisation import Linearisation, times_vectors
 from agp.kernels._parameters import check_per_column, per_column
+from agp.kernels._stacks import weighted_columns
 from agp.scaling import unit_by_column
 
 
@@ -34,7 +35,6 @@ class Linear(Kernel):
     centre: Array | None = tree.constant(default=None, optional=True)
     variance_unit: Array | None = tree.unit(default=None)
     takes_groups: ClassVar[bool] = True
-    takes_stacks: ClassVar[bool] = True
 
     @classmethod
     def centred(cls, X: Array, /) -> Self:
@@ -82,10 +82,27 @@ class Linear(Kernel):
         xp, X = backend_of(X).xp, self._from_centre(X)
 
         def pullback(bar):
-            by_column = sums_by_column(xp, bar[..., None] * (X * X))
-            return self._bar(by_column), 2.0 * self.variance * (bar[..., None] * X)
+            by_column = xp.sum(bar[:, None] * (X * X), axis=0)
+            return self._bar(by_column), 2.0 * self.variance * (bar[:, None] * X)
 
-        return xp.sum(self.variance * (X * X), axis=-1), pullback
+        return xp.sum(self.variance * (X * X), axis=1), pullback
+
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        xp, x = backend_of(X).xp, self._from_centre(X)
+        z = x if Z is None else self._from_centre(Z)
+        K, pull = weighted_columns(x[:, None, :] * z[None, :, :], self.variance)
+
+        def pullback(K_bar):
+            by_entry = pull(K_bar)
+            X_bar, Z_bar = xp.sum(by_entry * z[None, :, :], axis=1), xp.sum(by_entry * x[:, None, :], axis=0)
+            return (X_bar + Z_bar,) if Z is None else (X_bar, Z_bar)
+
+        return K, pullback
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        x = self._from_centre(X)
+        variances, pull = weighted_columns(x * x, self.variance)
+        return variances, lambda bar: 2.0 * x * pull(bar)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return Features((Term((Slopes(backend_of(self.variance).xp.sqrt(self.variance), self.centre),)),))

@@ -17,6 +17,7 @@ from agp.kernels._distance import least_root, least_square, own_distances, safe_
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights
 from agp.kernels._parameters import check_number, check_per_column, per_column
+from agp.kernels._stacks import spread_scalars, stacked_distances
 from agp.scaling import column_spreads, unit_by_column
 
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
@@ -30,7 +31,6 @@ class Stationary(ConstantVariance):
     lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
     variance_unit: Array | None = tree.unit(default=None)
     lengthscale_unit: Array | None = tree.unit(default=None)
-    takes_stacks: ClassVar[bool] = True
     differences = False
     """Whether distances and their pullback must be computed from differences, because the slope is singular at 0."""
 
@@ -87,6 +87,14 @@ class Stationary(ConstantVariance):
             return (bar, X_bar) if Z is None else (bar, X_bar, Z_bar)
 
         return self.variance * g, pullback
+
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        r2, pull = stacked_distances(X, Z, self.lengthscale)
+        shapes = tree.leaves(self, "parameter").items()
+        spread = {name: spread_scalars(x) for name, x in shapes if name not in ("variance", "lengthscale")}
+        g, slope = tree.with_leaves(self, spread).profile(r2)
+        variance = spread_scalars(self.variance)
+        return variance * g, lambda K_bar: pull(K_bar * slope() * variance)
 
     def linearise(self, X: Array, /) -> Linearisation | None:
         # dK/dlog l_d = -2 v g'(r2) (x_d - z_d)^2 / l_d^2
