@@ -10,7 +10,7 @@ from agp.bounds._row_noise import LOG_2PI, RowNoise
 from agp.kernels import Kernel, part_of_stack
 from agp.linalg import add_diagonal, diagonal
 
-ENTRIES = 2**16
+ENTRIES = 2**18
 """The number of entries of covariance matrices that are computed together, so that they stay in the caches."""
 
 

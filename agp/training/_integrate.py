@@ -29,18 +29,18 @@ Numbers = npt.NDArray[np.float64]
 
 SETTINGS, LEAST_SETTINGS, ENTRIES = 256, 64, 2**23
 """The default and the minimum number of settings, and the maximum number of entries of their matrices together."""
-FIRST, LATER, ADAPTATIONS, LEAST_POINTS = 256, 192, 8, 64
-"""The number of points around the modes and in each adaptation, the number of adaptations, and the minimum number of
-points in an adaptation."""
-OPERATIONS = 2.5e8
-"""The number of operations in all adaptations above which they have fewer points."""
+MOST_POINTS, LEAST_POINTS, OPERATIONS = 1792, 192, 1e9
+"""The maximum and the minimum number of points of all adaptations, and the number of operations above which there are
+fewer points than the maximum."""
+ADAPTATIONS, PER_ADAPTATION = 9, 64
+"""The maximum number of adaptations, and the minimum number of points in each."""
 LEVEL = 100.0
 """The prior variance of a constant mean, in units of the targets' variance."""
 STARTS = ({}, {"kernel": 1.0, "noise_variance": 0.1, "slopes": 0.2}, {"kernel": 0.3, "noise_variance": 5.0, "slopes": 5.0})
 """Factors of variances, relative to their prior medians, for starts of the search for modes; 1 by default."""
-MODE_STEPS, MODE_TOLERANCE, LIMIT = 60, 1e-9, 16.0
-"""The maximum number of evaluations for a mode, the predicted gain in nats at which the search ends, and the largest
-coordinate."""
+MODE_STEPS, MODE_TOLERANCE, LIMIT, NEAR = 40, 1e-3, 16.0, 0.2
+"""The maximum number of evaluations for a mode, the predicted gain in nats at which the search ends, the largest
+coordinate, and the distance from a known mode at which the search from a further start ends."""
 NEGLIGIBLE = 1e-3
 """Kernels whose posterior probability is below this value are left out."""
 DIFFERENCE = 1e-4
@@ -212,9 +212,9 @@ class HyperPosterior:
         """Return the number of points of each adaptation."""
         N, D = self.model.X.shape
         cost = N * N * (2.0 * D + 30.0) + N**3
-        share = min(1.0, OPERATIONS / (cost * (FIRST + LATER * ADAPTATIONS)))
-        first, later = (max(LEAST_POINTS, int(share * size)) for size in (FIRST, LATER))
-        return [first, *[later] * ADAPTATIONS]
+        points = int(min(MOST_POINTS, max(LEAST_POINTS, OPERATIONS / cost)))
+        count = min(ADAPTATIONS, points // PER_ADAPTATION)
+        return [points // count] * count
 
     # -- modes ------------------------------------------------------------------------------------------------------
 
@@ -226,18 +226,27 @@ class HyperPosterior:
         else:
             evidence = Evidence(work, self.batch, names)
             objective = _Penalised(evidence, self.prior)
-        found = [self._climb(objective, start) for start in self._starts()]
-        kept = [one for one in found if one is not None]
+        kept: list[Expanded] = []
+        for start in self._starts():
+            found = self._climb(objective, start, kept)
+            kept += [] if found is None else [found]
         if not kept:
             msg = "the evidence is not finite at any start; check the kernel, the data and their scale."
             raise NonFiniteError(msg)
         return kept
 
-    def _climb(self, objective: Any, start: Numbers) -> Expanded | None:
-        if isinstance(objective, _Penalised):
-            edge = np.full(len(start), LIMIT)
-            return ascend(objective, start, most=MODE_STEPS, tolerance=MODE_TOLERANCE, box=(-edge, edge))[0]  # type: ignore[arg-type]
-        return objective(start)
+    def _climb(self, objective: Any, start: Numbers, known: list[Expanded]) -> Expanded | None:
+        """Return the mode from a start, or a known mode if the search comes near it."""
+        if not isinstance(objective, _Penalised):
+            return objective(start)
+
+        def nearest(point: Expanded) -> list[Expanded]:
+            return [mode for mode in known if np.max(np.abs(mode.vector - point.vector)) < NEAR]
+
+        edge = np.full(len(start), LIMIT)
+        settings: Any = {"most": MODE_STEPS, "tolerance": MODE_TOLERANCE, "box": (-edge, edge)}
+        found = ascend(objective, start, seen=lambda point, _: bool(nearest(point)), **settings)[0]  # type: ignore[arg-type]
+        return found if found is None else next(iter(nearest(found)), found)
 
     def _with_level(self) -> tuple[GPR, list[str]]:
         """Return the model with a constant kernel instead of a constant mean, and the names of its parameters."""
