@@ -82,11 +82,25 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
         StudentT,
     )
     from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
-    from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, Coregionalised, DeepGP, Ensemble
+    from agp.models import (
+        CGGP,
+        GPR,
+        SGPR,
+        SOLVEGP,
+        SOLVEGPR,
+        SVGP,
+        TSVGP,
+        TVGP,
+        CaGP,
+        Coregionalised,
+        DeepGP,
+        Ensemble,
+        GPRMixture,
+    )
     from agp.predictors import Predictor
     from agp.selection import fit_classification, fit_regression
     from agp.summaries import summary
-    from agp.training import fit, fit_growing, fit_lbfgs, fit_newton, recipe, train
+    from agp.training import fit, fit_growing, fit_lbfgs, fit_newton, integrate, recipe, train
     from agp.tree import to_backend
     from agp.vectors import flatten
 
@@ -111,6 +125,7 @@ __all__ = [
     "DeepGP",
     "Ensemble",
     "Exponential",
+    "GPRMixture",
     "Gamma",
     "Gaussian",
     "LatentNoiseGaussian",
@@ -146,6 +161,7 @@ __all__ = [
     "flatten",
     "get_backend",
     "inducing",
+    "integrate",
     "kernels",
     "known_backends",
     "likelihoods",
@@ -189,11 +205,11 @@ _HOMES: dict[str, str] = {
         "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT"
     ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
-    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP Ensemble",
+    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP Ensemble GPRMixture",
     "predictors": "Predictor",
     "selection": "fit_classification fit_regression",
     "summaries": "summary",
-    "training": "fit fit_growing fit_lbfgs fit_newton recipe train",
+    "training": "fit fit_growing fit_lbfgs fit_newton integrate recipe train",
     "tree": "to_backend",
     "vectors": "flatten",
 }

@@ -43,9 +43,9 @@ from agp.estimators._targets import (
 from agp.likelihoods import LIKELIHOODS, Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
 from agp.means import ConstantMean
 from agp.methods import METHODS, Method
-from agp.models import GPR
+from agp.models import GPR, GPRMixture
 from agp.repairs import outside
-from agp.selection import EXACT_ROWS, REGRESSION_METHODS, fit_regression
+from agp.selection import EXACT_ROWS, HYPERPARAMETERS, REGRESSION_METHODS, fit_regression
 
 GROWING_KINDS = ("shared", "intrinsic")
 """The values of `outputs` with a single set of inducing inputs, whose number can be chosen during training."""
@@ -104,6 +104,10 @@ class GPRegressor(RegressorMixin, Distribution):
     missing_targets
         How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as unobserved. Rows without any observed
         target are left out; rows with only some observed targets require a variational method.
+    hyperparameters
+        For one target with Gaussian noise and the methods "auto" and "gpr": "mixture" integrates over the
+        hyperparameters, and "mode" chooses the best values. "auto" integrates for up to 300 rows and 30 hyperparameters
+        (`agp.fit_regression`). Other models always choose values.
     backend, device, dtype
         The library, device and precision of the computation, as in `agp.to_backend`; by default those of the inputs.
     tolerance, max_steps, max_seconds
@@ -154,6 +158,7 @@ class GPRegressor(RegressorMixin, Distribution):
     likelihood: Any = "gaussian"
     target_transform: str | None = None
     missing_targets: str = "refuse"
+    hyperparameters: str = "auto"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -199,6 +204,12 @@ class GPRegressor(RegressorMixin, Distribution):
             self.converged_, self.learned_ = True, False
         elif self._chooses(data):
             self._fit_regression(data)
+        elif self.hyperparameters == "mixture":
+            msg = (
+                "hyperparameters is 'mixture', which is for one target with Gaussian noise and the methods auto and gpr, "
+                "whose size is not given; use 'auto' for other models."
+            )
+            raise ValueError(msg)
         else:
             self._fit(self._model(data, parts=False), data)
         self.bound_ -= self._log_jacobian(data)
@@ -319,6 +330,7 @@ class GPRegressor(RegressorMixin, Distribution):
             likelihood=self.likelihood if isinstance(self.likelihood, Gaussian) else None,
             mean_function=ConstantMean(),
             method=self.method,  # type: ignore[arg-type]
+            hyperparameters=self.hyperparameters,  # type: ignore[arg-type]
             weights=data.weights,
             noise=None if data.noise is None else data.noise[:, 0],
             tolerance=self.tolerance,
@@ -327,7 +339,7 @@ class GPRegressor(RegressorMixin, Distribution):
             callbacks=self._step_limit(),
             progress=bool(self.verbose),
         )
-        self._keep_search(result, "gpr" if isinstance(result.model, GPR) else "sgpr")
+        self._keep_search(result, "gpr" if isinstance(result.model, GPR | GPRMixture) else "sgpr")
 
     def _usual_method(self, rows: int) -> str:
         if self.outputs != "shared" or not self._single or not self._is_gaussian:
@@ -421,6 +433,7 @@ class GPRegressor(RegressorMixin, Distribution):
             raise TypeError(msg)
         check_choice("target_transform", self.target_transform, (None, "log"))
         check_choice("missing_targets", self.missing_targets, ("refuse", "ignore"))
+        check_choice("hyperparameters", self.hyperparameters, HYPERPARAMETERS)
         if self.target_transform is not None and not self._is_gaussian:
             msg = (
                 f"target_transform={self.target_transform!r} is for likelihood='gaussian', not {self._likelihood_name}."

@@ -15,6 +15,7 @@ from agp.likelihoods import Gaussian
 from agp.models import valid_data
 from agp.priors import Prior
 from agp.repairs import outside
+from agp.selection._mixture import takes_mixture
 from agp.selection._plan import Plan, check_kernel, check_priors_or_auto
 from agp.selection._result import RegressionResult
 from agp.selection._rows import Data, subsample_rows
@@ -29,6 +30,8 @@ MOST_ROWS = 300_000
 
 REGRESSION_METHODS = ("auto", "gpr", "sgpr")
 """The methods of `fit_regression`."""
+HYPERPARAMETERS = ("auto", "mode", "mixture")
+"""What `fit_regression` does with hyperparameters."""
 
 
 @public(repairs=False)
@@ -42,6 +45,7 @@ def fit_regression(
     mean_function: Any = None,
     priors: Mapping[str, Prior] | Literal["auto"] | None = "auto",
     method: Literal["auto", "gpr", "sgpr"] = "auto",
+    hyperparameters: Literal["auto", "mode", "mixture"] = "auto",
     most: int = MOST,
     tolerance: float = 1e-3,
     max_seconds: float | None = None,
@@ -54,6 +58,10 @@ def fit_regression(
     noise: Array | None = None,
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
+
+    For up to 300 rows, the hyperparameters are not chosen, but integrated over (`integrate`): the model is a mixture of
+    exact GPs. The kernel is the sum of a Matern-5/2 and a linear kernel; for more than 100 rows, its average with the
+    sum of an RBF and a linear kernel, weighted by their evidence. With more rows:
 
     1. A Matern-5/2 kernel is trained from several starts on 250 rows, with the exact evidence, and the best optima are
        trained further on 500 rows. Other kernels start from the best hyperparameters. A linear kernel is added to the
@@ -87,6 +95,9 @@ def fit_regression(
         if there are fewer than five rows per column (see docs/starts-rates-priors.md).
     method
         "gpr" for the exact posterior, "sgpr" for the collapsed posterior. "auto" chooses by the number of rows.
+    hyperparameters
+        "mixture" integrates over the hyperparameters, and "mode" chooses the best values with steps 1 to 5. "auto"
+        integrates if there are at most 300 rows, 30 hyperparameters, and no short time limit.
     most
         Maximum number of inducing inputs.
     tolerance
@@ -117,7 +128,9 @@ def fit_regression(
     Returns
     -------
     RegressionResult
-        The model is a `GPR`, or an `SVGP` that has the optimal q(u) and does not store the data.
+        The model is a `GPRMixture` after integration, a `GPR`, or an `SVGP` that has the optimal q(u) and does not
+        store the data. `learned` is False if left-out or held-out rows are not predicted better than by the mean of the
+        targets. In this case, the mean is predicted if the hyperparameters and the kernel were chosen.
 
     Raises
     ------
@@ -133,14 +146,14 @@ def fit_regression(
     agp.errors.ConvergenceWarning
         If the time limit or a callback ended the fit.
     agp.errors.NoSignalWarning
-        If no model was better than the mean of the targets.
+        If the inputs do not predict the targets.
     """
     X, y = valid_data(X, y)
     known = known_of_rows(X, 1, weights, None, noise)
     if weights is not None:
         check_weights(weights, X)
     data = Data(X, y, known["weights"], None if noise is None else known["noise"][:, 0])  # type: ignore[index]
-    _check_choices(kernel, method, priors)
+    _check_choices(kernel, method, priors, hyperparameters)
     if memory is not None:
         check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
@@ -148,14 +161,16 @@ def fit_regression(
     exact = is_exact(method, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
+        mixed = takes_mixture(plan, data, hyperparameters, method, watch.limit)
         facts: dict[str, Any] = {}
         if checkpoint is not None:
             facts = plan.facts() | {"method": "gpr" if exact else "sgpr", "most": most, "seed": seed}
+            facts |= {"hyperparameters": "mixture" if mixed else "mode"}
             facts |= {"data": fingerprint_of(data), "library": backend_of(X).name}
         rows = subsample_rows(data, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
         fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch)
         with watch.keep_results(fit.result):
-            fit.run_exact() if exact else fit.run_collapsed()
+            (fit.run_mixture if mixed else fit.run_exact if exact else fit.run_collapsed)()
             found = fit.result()
     if not found.converged:
         text = f"the fit has not converged: {watch.ending()}; let the fit run longer."
@@ -165,8 +180,14 @@ def fit_regression(
     return found
 
 
-def _check_choices(kernel: Any, method: Any, priors: Any) -> None:
+def _check_choices(kernel: Any, method: Any, priors: Any, hyperparameters: Any) -> None:
     check_kernel(kernel)
+    if not isinstance(hyperparameters, str) or hyperparameters not in HYPERPARAMETERS:
+        msg = f"hyperparameters is {hyperparameters!r}, but must be 'auto', 'mode' or 'mixture'."
+        raise ValueError(msg)
+    if hyperparameters == "mixture" and method == "sgpr":
+        msg = "hyperparameters is 'mixture', but the method 'sgpr' uses one setting; use method='gpr'."
+        raise ValueError(msg)
     if not isinstance(method, str) or method not in REGRESSION_METHODS:
         msg = f"method is {method!r}, but must be 'auto', 'gpr' or 'sgpr'."
         raise ValueError(msg)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from agp.models import GPR, SVGP, TVGP, Ensemble, Model
+from agp.models import GPR, SVGP, TVGP, Ensemble, GPRMixture, Model
 from agp.training import FitResult
 
 
@@ -69,8 +69,8 @@ class SearchResult(FitResult[M]):
 
 
 @dataclass
-class RegressionResult(SearchResult[GPR | SVGP]):
-    """The result of `fit_regression`. If `learned` is False, the model predicts the mean of the targets."""
+class RegressionResult(SearchResult[GPR | GPRMixture | SVGP]):
+    """The result of `fit_regression`."""
 
 
 @dataclass

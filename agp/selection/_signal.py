@@ -1,5 +1,6 @@
 """Whether the inputs predict the targets, and a model that predicts their mean if not."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,40 @@ from agp.models import GPR
 from agp.selection._rows import Data
 from agp.training import baseline
 
-CHANCE, SHARE, HELD_OUT_CHANCE = 2.0, 0.5, 5.0
-"""A model has learned something if its gain in nats exceeds the number of hyperparameters by `CHANCE`, or if its gain
-on the held-out rows exceeds `HELD_OUT_CHANCE`. The number of hyperparameters is capped at `SHARE` times the rows."""
+CHANCE, HELD_OUT_CHANCE = 2.0, 5.0
+"""A model has learned something if it predicts left-out rows better than the mean of the others does, by more than
+`CHANCE` nats in total, or held-out rows by more than `HELD_OUT_CHANCE`. A linear part is added to a kernel if its gain
+exceeds the number of columns by `CHANCE`."""
 NO_SIGNAL_VARIANCE = 1e-6
 """The latent function's variance if the inputs are uninformative, as a fraction of the targets' variance."""
 
 
-def exceeds_chance(gain: float, parameters: Any, observations: float) -> bool:
-    """Whether a gain in nats over the mean of the targets is too large for this number of hyperparameters."""
-    return gain > min(parameters, SHARE * observations) + CHANCE
+def predicts_left_out(log_density: float, seen: Data) -> bool:
+    """Whether a model with this log density of left-out rows predicts them better than the other rows' mean does."""
+    return seen.observations * (log_density - left_out_baseline(seen)) > CHANCE
+
+
+def left_out_baseline(data: Data) -> float:
+    """Return the average log density of a row given the others, if all rows are normal with unknown mean and variance.
+
+    This is the density of a Student-t distribution with N - 2 degrees of freedom. With fewer than three rows, it is
+    infinite, because nothing can be learned.
+    """
+    y, weights = data.targets_on_host()
+    w = np.ones(len(y)) if weights is None else weights
+    rows, rest = len(y), np.sum(w) - w
+    if rows < 3:
+        return math.inf
+    mean = (w @ y - w[:, None] * y) / rest[:, None]
+    centred = y - np.average(y, axis=0, weights=w)
+    # sums of squares around the mean of the others: S - w e^2 W / (W - w), with deviations e from the mean of all
+    squares = w @ centred**2 - (w * np.sum(w) / rest)[:, None] * centred**2
+    degrees = rows - 2
+    scale = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny) / degrees * (rows / np.sum(w)) * (rows / (rows - 1)))
+    z = (y - mean) / scale
+    constant = math.lgamma(0.5 * (degrees + 1)) - math.lgamma(0.5 * degrees) - 0.5 * math.log(degrees * math.pi)
+    logs = constant - np.log(scale) - 0.5 * (degrees + 1) * np.log1p(z * z / degrees)
+    return float(np.average(np.sum(logs, axis=1), weights=w))
 
 
 def predicts(log_density: float, seen: Data, left_out: Data) -> bool:

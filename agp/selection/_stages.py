@@ -8,7 +8,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import evidence_and_left_out
-from agp.models import GPR
+from agp.models import GPR, GPRMixture
 from agp.priors import log_prior
 from agp.selection._climb import (
     Climber,
@@ -28,7 +28,8 @@ from agp.selection._plan import Plan
 from agp.selection._race import SAMPLE, STEPS, Race, train_revived
 from agp.selection._result import Candidate, RegressionResult
 from agp.selection._rows import Data, Rows, finite_average
-from agp.selection._signal import baseline_of, constant_model, exceeds_chance, predicts
+from agp.selection._mixture import mix
+from agp.selection._signal import baseline_of, constant_model, predicts, predicts_left_out
 from agp.selection._sizes import Sizes
 from agp.selection._trial import (
     Found,
@@ -95,6 +96,18 @@ def _kind(data: Data) -> str:
     return f"the exact posterior of {data.X.shape[0]:,} rows"
 
 
+def _no_signal(best: Found, every: Data) -> str:
+    """Return why nothing was learned."""
+    if every.X.shape[0] < 3:
+        return "two rows cannot tell whether the inputs predict the targets"
+    rows = "held-out" if best.held_out else "left-out"
+    return f"the inputs do not predict the targets: {rows} rows are predicted no better than by their mean"
+
+
+def _mixture_kind(model: GPRMixture) -> str:
+    return f"averaged over {model.shares.shape[0]} settings of the hyperparameters, given {model.X.shape[0]} rows"
+
+
 class Fit:
     """A fit in progress; `result` can be called at any time."""
 
@@ -107,7 +120,17 @@ class Fit:
         self.candidates: list[Candidate] = []
         self.best: Callable[[], Found] = lambda: self._exact_of(self._initialise(), SAMPLE, "")
 
-    # -- the two methods --------------------------------------------------------------------------------------------
+    # -- the methods -----------------------------------------------------------------------------------------------
+
+    def run_mixture(self) -> None:
+        """Integrate over the hyperparameters of an exact GP of all rows."""
+        data = self._near(self.rows.data.at())
+        with self.watch.stage("integrate", self.rows.total):
+            mixed = mix(self.plan, data, self.watch)
+        self.candidates += mixed.candidates
+        model = beside(mixed.model, self.rows.data.X)
+        found = Found(model, mixed.kernel, _mixture_kind(model), mixed.log_evidence, data, mixed.log_density, False)
+        self.best = lambda: found
 
     def run_exact(self) -> None:
         """Compare kernels on the sample, train the best on up to 2,000 rows, and keep the posterior of all rows."""
@@ -355,28 +378,21 @@ class Fit:
         """Return the best result so far."""
         best = self.best()
         watch, model = self.watch, best.model
-        parameters = sum(
-            np.prod(x.shape, dtype=int)
-            for name, x in tree.leaves(model, "parameter").items()
-            if not {"posterior", "inducing"} & {*name.split(".")}
-        )
         count, every = best.targets.observations, self.rows.data
-        gain = best.bound - count * baseline_of(model.likelihood, best.targets)
-        learned = exceeds_chance(gain, parameters, count) or (
-            best.held_out and predicts(best.log_density, self.rows.first(COMPARED_ROWS), self.rows.held_out())
-        )
+        if best.held_out:
+            learned = predicts(best.log_density, self.rows.first(COMPARED_ROWS), self.rows.held_out())
+        else:
+            learned = predicts_left_out(best.log_density, best.targets)
         ending = watch.ending()
         learned = learned or bool(ending)  # a fit that ended early may still learn
         message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
         if not learned:
-            sample, one = self.rows.first(SAMPLE), self.rows.first(1)
-            constant = constant_model(self._initialise(), sample.X, one, every)
-            kept = "the best of them" if constant is None else "a model that predicts the mean"
+            constant = None
+            if isinstance(self.plan.kernel, str) and not isinstance(model, GPRMixture):  # else the user chose the model
+                sample, one = self.rows.first(SAMPLE), self.rows.first(1)
+                constant = constant_model(self._initialise(), sample.X, one, every)
             model = model if constant is None else constant
-            message = (
-                f"the inputs do not predict the targets: the best of {len(self.candidates)} models has {parameters} "
-                f"hyperparameters and gains {gain:.1f} nats over the mean; {kept} is returned"
-            )
+            message = f"{_no_signal(best, every)}; {message if constant is None else 'the model predicts the mean'}"
         return RegressionResult(
             model,
             watch.steps,

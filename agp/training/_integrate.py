@@ -54,6 +54,8 @@ class Integral:
     model: GPRMixture
     log_evidence: float
     """The logarithm of p(y), the evidence averaged over the priors of the hyperparameters and of the kernels."""
+    by_kernel: tuple[float, ...]
+    """The log evidence of each of the given models, averaged over the priors of its hyperparameters."""
     effective: float
     """The effective number of the points that determined the moments of the hyperparameters."""
     converged: bool = True
@@ -127,7 +129,7 @@ def integrate(models: GPR | Sequence[GPR], /, *, settings: int | None = None) ->
         asarray_like(weights / np.sum(weights), given[0].X),
         kept[0][0][2].level,
     )
-    return Integral(mixture, evidence, min(weighted.effective for (_, weighted, _), _ in kept))
+    return Integral(mixture, evidence, tuple(logs.tolist()), min(weighted.effective for (_, weighted, _), _ in kept))
 
 
 def _check_models(models: tuple[Any, ...]) -> None:

@@ -1,0 +1,88 @@
+"""Few rows: exact GPs whose hyperparameters are integrated over instead of chosen."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp import tree
+from agp.backend import backend_of
+from agp.kernels import RBF, Kernel, Linear, Matern52
+from agp.means import ConstantMean, ZeroMean
+from agp.models import GPR, GPRMixture
+from agp.selection._climb import exact_gp
+from agp.selection._plan import Plan
+from agp.selection._result import Candidate
+from agp.selection._rows import Data, finite_average
+from agp.training import Progress, fit, integrate
+
+FEW_ROWS, FEW_PARAMETERS, MOST_ROWS = 300, 30, 1000
+"""The maximum numbers of rows and of hyperparameters for which "auto" integrates, and the maximum number of rows for
+"mixture"."""
+ONE_KERNEL_ROWS = 100
+"""Up to this number of rows, only one kernel is used."""
+LEAST_SECONDS = 2.0
+"""The minimum time limit for which "auto" integrates."""
+
+
+class Mixed(NamedTuple):
+    """The result of an integration."""
+
+    model: GPRMixture
+    kernel: str
+    log_evidence: float
+    log_density: float
+    """The average log density of a row given the other rows."""
+    candidates: list[Candidate]
+
+
+def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, limit: float | None) -> bool:
+    """Whether to integrate over the hyperparameters. Raise ValueError if this was asked for but is not possible."""
+    rows, lazy = data.X.shape[0], backend_of(data.X).is_lazy
+    if hyperparameters == "mixture" and (lazy or rows > MOST_ROWS):
+        where = "in an array that is not in memory" if lazy else f"{rows:,} rows"
+        msg = f"hyperparameters is 'mixture', which is for at most {MOST_ROWS:,} rows in memory, not {where}; use 'auto'."
+        raise ValueError(msg)
+    if hyperparameters != "auto":
+        return hyperparameters == "mixture"
+    few = not lazy and method != "sgpr" and 1 < rows <= FEW_ROWS and (limit is None or limit >= LEAST_SECONDS)
+    return few and _parameters(plan, data) <= FEW_PARAMETERS
+
+
+def _parameters(plan: Plan, data: Data) -> int:
+    """Return the number of hyperparameters of the first kernel."""
+    if isinstance(plan.kernel, str):
+        return data.X.shape[1] + 3
+    kernel = exact_gp(data.at(), kernel=plan.kernel, likelihood=plan.likelihood).kernel
+    return 1 + sum(math.prod(x.shape) for x in tree.leaves(kernel, "parameter").values())
+
+
+def kernels_to_mix(plan: Plan, data: Data) -> dict[str, Kernel]:
+    """Return the kernels to average, by name."""
+    if not isinstance(plan.kernel, str):
+        return plan.kernels()
+    X = data.repeat_rows()[0]
+    kinds = {"matern52": Matern52()} if X.shape[0] <= ONE_KERNEL_ROWS else {"matern52": Matern52(), "rbf": RBF()}
+    return {f"{name} + linear": kernel + Linear.centred(X) for name, kernel in kinds.items()}
+
+
+def mix(plan: Plan, data: Data, watch: Any) -> Mixed:
+    """Integrate over the hyperparameters of exact GPs of these rows."""
+    kernels = kernels_to_mix(plan, data)
+    found = integrate([_start(plan, kernel, data) for kernel in kernels.values()])
+    density = finite_average(found.model.leave_one_out(), data.weights)
+    rows, count = data.X.shape[0], data.observations
+    evidence = dict(zip(kernels, found.by_kernel, strict=True))
+    candidates = [Candidate(name, rows, value / count, density) for name, value in evidence.items()]
+    watch(Progress(0, found.model.mode, {"bound": np.asarray(found.log_evidence)}, 0.0))
+    best = max(evidence, key=lambda name: evidence[name])
+    return Mixed(found.model, best, found.log_evidence, density, candidates)
+
+
+def _start(plan: Plan, kernel: Kernel, data: Data) -> GPR:
+    """Return the untrained model, or a trained one if the coefficients of its mean function are not integrated over."""
+    parts = plan.parts(kernel, data)
+    parts["priors"] = None if isinstance(plan.priors, str) else plan.priors
+    model = exact_gp(data, kernel=kernel, **parts)
+    known = isinstance(model.mean_function, ConstantMean | ZeroMean)
+    return model if known else fit(model, data.X, data.y).model
