@@ -7,7 +7,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import backend_of
-from agp.kernels import RBF, Kernel, Linear, Matern52
+from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
 from agp.means import ConstantMean, ZeroMean
 from agp.models import GPR, GPRMixture
 from agp.selection._climb import exact_gp
@@ -21,6 +21,8 @@ FEW_ROWS, FEW_PARAMETERS, MOST_ROWS = 300, 30, 1000
 "mixture"."""
 ONE_KERNEL_ROWS = 100
 """Up to this number of rows, only one kernel is used."""
+CONSTANT_SHARE = 0.1
+"""The prior probability that the function is constant, relative to that of another kernel."""
 LEAST_SECONDS = 2.0
 """The minimum time limit for which "auto" integrates."""
 
@@ -63,13 +65,15 @@ def kernels_to_mix(plan: Plan, data: Data) -> dict[str, Kernel]:
         return plan.kernels()
     X = data.repeat_rows()[0]
     kinds = {"matern52": Matern52()} if X.shape[0] <= ONE_KERNEL_ROWS else {"matern52": Matern52(), "rbf": RBF()}
-    return {f"{name} + linear": kernel + Linear.centred(X) for name, kernel in kinds.items()}
+    found: dict[str, Kernel] = {f"{name} + linear": kernel + Linear.centred(X) for name, kernel in kinds.items()}
+    return found | {"constant": Constant()}
 
 
 def mix(plan: Plan, data: Data, watch: Any) -> Mixed:
     """Integrate over the hyperparameters of exact GPs of these rows."""
     kernels = kernels_to_mix(plan, data)
-    found = integrate([_start(plan, kernel, data) for kernel in kernels.values()])
+    models = [_start(plan, kernel, data) for kernel in kernels.values()]
+    found = integrate(models, shares=[CONSTANT_SHARE if name == "constant" else 1.0 for name in kernels])
     density = finite_average(found.model.leave_one_out(), data.weights)
     rows, count = data.X.shape[0], data.observations
     evidence = dict(zip(kernels, found.by_kernel, strict=True))

@@ -29,7 +29,7 @@ from agp.selection._race import SAMPLE, STEPS, Race, train_revived
 from agp.selection._result import Candidate, RegressionResult
 from agp.selection._rows import Data, Rows, finite_average
 from agp.selection._mixture import mix
-from agp.selection._signal import baseline_of, constant_model, predicts, predicts_left_out
+from agp.selection._signal import CHANCE, baseline_of, constant_model, predicts, predicts_left_out
 from agp.selection._sizes import Sizes
 from agp.selection._trial import (
     Found,
@@ -381,8 +381,10 @@ class Fit:
         count, every = best.targets.observations, self.rows.data
         if best.held_out:
             learned = predicts(best.log_density, self.rows.first(COMPARED_ROWS), self.rows.held_out())
-        else:
+        elif isinstance(model, GPRMixture):
             learned = predicts_left_out(best.log_density, best.targets)
+        else:  # the density of left-out rows at hyperparameters that depend on them
+            learned = count * (best.log_density - baseline_of(model.likelihood, best.targets)) > CHANCE
         ending = watch.ending()
         learned = learned or bool(ending)  # a fit that ended early may still learn
         message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")

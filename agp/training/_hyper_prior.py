@@ -19,11 +19,11 @@ from agp.training._newton import Coordinates, prior_along_coordinates
 
 Numbers = npt.NDArray[np.float64]
 
-MEDIANS = {"noise_variance": 0.1, "slopes": 0.1}
+MEDIANS = {"noise_variance": 0.05, "slopes": 0.1}
 """The medians of some hyperparameters, in their units; the others have the median 1, that is, their unit."""
 DEVIATIONS = {"noise_variance": 1.5, "slopes": 1.5}
 """The standard deviations of some logarithms; the others have the standard deviation 1."""
-SCALE = 3.0
+SCALE = 10.0
 """The standard deviation of the logarithm of a common factor of all variances."""
 
 

@@ -29,12 +29,14 @@ Numbers = npt.NDArray[np.float64]
 
 SETTINGS, LEAST_SETTINGS, ENTRIES = 256, 64, 2**23
 """The default and the minimum number of settings, and the maximum number of entries of their matrices together."""
-MOST_POINTS, LEAST_POINTS, OPERATIONS = 1792, 192, 1e9
+PER_PARAMETER = 32
+"""The maximum number of settings for each hyperparameter."""
+MOST_POINTS, LEAST_POINTS, OPERATIONS = 1792, 192, 5e8
 """The maximum and the minimum number of points of all adaptations, and the number of operations above which there are
 fewer points than the maximum."""
 ADAPTATIONS, PER_ADAPTATION = 9, 64
 """The maximum number of adaptations, and the minimum number of points in each."""
-LEVEL = 100.0
+LEVEL = 1e4
 """The prior variance of a constant mean, in units of the targets' variance."""
 STARTS = ({}, {"kernel": 1.0, "noise_variance": 0.1, "slopes": 0.2}, {"kernel": 0.3, "noise_variance": 5.0, "slopes": 5.0})
 """Factors of variances, relative to their prior medians, for starts of the search for modes; 1 by default."""
@@ -68,7 +70,9 @@ class Integral:
 
 
 @public(repairs=False)
-def integrate(models: GPR | Sequence[GPR], /, *, settings: int | None = None) -> Integral:
+def integrate(
+    models: GPR | Sequence[GPR], /, *, settings: int | None = None, shares: Sequence[float] | None = None
+) -> Integral:
     """Integrate over the hyperparameters of an exact GP, instead of choosing their best values.
 
     If there are few rows, many values of the hyperparameters explain the data. The result predicts with a mixture of
@@ -91,6 +95,8 @@ def integrate(models: GPR | Sequence[GPR], /, *, settings: int | None = None) ->
         starts. Zeros stay zero.
     settings
         The number S of settings. The default is 256, or fewer for more than 181 rows.
+    shares
+        The prior probabilities of several models, which are positive; by default equal.
 
     Returns
     -------
@@ -114,14 +120,17 @@ def integrate(models: GPR | Sequence[GPR], /, *, settings: int | None = None) ->
     """
     given = (models,) if isinstance(models, GPR) else tuple(models)
     _check_models(given)
+    odds = _valid_shares(shares, len(given))
     count = _usual_settings(given[0]) if settings is None else check_whole("settings", settings, least=8)
-    each = max(8, count // len(given))
-    found = [_integrate_one(HyperPosterior(model), each) for model in given]
+    posteriors = [HyperPosterior(model) for model in given]
+    counts = _share_settings([one.prior.size for one in posteriors], count)
+    found = [_integrate_one(*pair) for pair in zip(posteriors, counts, strict=True)]
     logs = np.asarray([weighted.log_total for _, weighted, _ in found])
-    evidence = float(np.logaddexp.reduce(logs)) - math.log(len(logs))
-    shares = np.maximum(np.exp(logs - np.max(logs)) / np.sum(np.exp(logs - np.max(logs))) - NEGLIGIBLE, 0.0)
-    shares = shares / np.sum(shares)
-    kept = [(one, share) for one, share in zip(found, shares, strict=True) if share > 0.0]
+    joint = logs + np.log(odds / np.sum(odds))
+    evidence = float(np.logaddexp.reduce(joint))
+    posterior_shares = np.maximum(np.exp(joint - evidence) - NEGLIGIBLE, 0.0)
+    posterior_shares = posterior_shares / np.sum(posterior_shares)
+    kept = [(one, share) for one, share in zip(found, posterior_shares, strict=True) if share > 0.0]
     weights = np.concatenate([share * weighted.weights for (_, weighted, _), share in kept])
     mixture = GPRMixture(
         tuple(model for (model, _, _), _ in kept),
@@ -144,8 +153,26 @@ def _check_models(models: tuple[Any, ...]) -> None:
         raise ValueError(msg)
 
 
+def _valid_shares(shares: Sequence[float] | None, count: int) -> Numbers:
+    found = np.ones(count) if shares is None else np.asarray(shares, dtype=np.float64)
+    if found.shape != (count,) or not (np.isfinite(found).all() and np.all(found > 0.0)):
+        msg = f"shares is {shares!r}, but must contain a positive number for each of {count} models."
+        raise ValueError(msg)
+    return found
+
+
 def _usual_settings(model: GPR) -> int:
     return max(LEAST_SETTINGS, min(SETTINGS, ENTRIES // model.X.shape[0] ** 2))
+
+
+def _share_settings(sizes: list[int], total: int) -> list[int]:
+    """Return the number of settings for each number of hyperparameters; few hyperparameters need fewer."""
+    counts, left = [0] * len(sizes), total
+    order = sorted(range(len(sizes)), key=lambda i: sizes[i])
+    for done, i in enumerate(order):
+        counts[i] = max(8, min(PER_PARAMETER * sizes[i], left // (len(sizes) - done)))
+        left -= counts[i]
+    return counts
 
 
 def _integrate_one(posterior: "HyperPosterior", count: int) -> tuple[GPR, Weighted, "HyperPosterior"]:
