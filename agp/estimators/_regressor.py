@@ -187,7 +187,7 @@ class GPRegressor(RegressorMixin, Distribution):
         noise
             Known noise variances [N] or [N, K] of the targets, in squared units of the targets, which are added to the
             trained noise variance. The likelihood must be Gaussian. With ``likelihood=agp.Gaussian(0.0)``, there is no
-            other noise.
+            other noise; without `noise`, the model then interpolates the targets.
         """
         data = self._data(X, y, sample_weight, exposure, noise, reset=True)
         rows = data.X.shape[0]

@@ -36,6 +36,8 @@ class Mixed(NamedTuple):
     log_density: float
     """The average log density of a row given the other rows."""
     candidates: list[Candidate]
+    certain: bool
+    """Whether the function is certainly not constant."""
 
 
 def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, limit: float | None) -> bool:
@@ -80,7 +82,8 @@ def mix(plan: Plan, data: Data, watch: Any) -> Mixed:
     candidates = [Candidate(name, rows, value / count, density) for name, value in evidence.items()]
     watch(Progress(0, found.model.mode, {"bound": np.asarray(found.log_evidence)}, 0.0))
     best = max(evidence, key=lambda name: evidence[name])
-    return Mixed(found.model, best, found.log_evidence, density, candidates)
+    certain = "constant" in kernels and not any(isinstance(one.kernel, Constant) for one in found.model.models)
+    return Mixed(found.model, best, found.log_evidence, density, candidates, certain)
 
 
 def _start(plan: Plan, kernel: Kernel, data: Data) -> GPR:

@@ -1,12 +1,15 @@
 """Regression with automatic model selection: hyperparameters from a sample, and the posterior from all rows."""
 
+import numbers
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from agp._context import public
-from agp.backend import Array, backend_of
+from agp.backend import Array, backend_of, like
 from agp.checks import check_positive, check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
 from agp.errors import ConvergenceWarning, NoSignalWarning
@@ -27,6 +30,9 @@ MOST = 4096
 """The maximum number of inducing inputs."""
 MOST_ROWS = 300_000
 """The maximum number of rows drawn."""
+
+NEGLIGIBLE_NOISE = 1e-9
+"""The noise variance of targets without noise, as a fraction of their variance."""
 
 REGRESSION_METHODS = ("auto", "gpr", "sgpr")
 """The methods of `fit_regression`."""
@@ -89,7 +95,8 @@ def fit_regression(
     kernel
         A kernel; "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of these three plus a linear kernel.
     likelihood, mean_function
-        See `agp.GPR.from_data`.
+        See `agp.GPR.from_data`. ``Gaussian(0.0)`` without `noise` means that the targets have no noise; the model then
+        interpolates them.
     priors
         A dictionary of priors whose keys are patterns for leaf names, or None. With "auto", lengthscales have a prior
         if there are fewer than five rows per column (see docs/starts-rates-priors.md).
@@ -153,6 +160,7 @@ def fit_regression(
     if weights is not None:
         check_weights(weights, X)
     data = Data(X, y, known["weights"], None if noise is None else known["noise"][:, 0])  # type: ignore[index]
+    data = _with_least_noise(data, likelihood)
     _check_choices(kernel, method, priors, hyperparameters)
     if memory is not None:
         check_memory(memory)
@@ -178,6 +186,18 @@ def fit_regression(
     if not found.learned:
         warnings.warn(found.message, NoSignalWarning, stacklevel=outside())
     return found
+
+
+def _with_least_noise(data: Data, likelihood: Any) -> Data:
+    """Return the data with a negligible known noise variance if the user says that there is no noise at all."""
+    zero = isinstance(likelihood, Gaussian) and isinstance(likelihood.noise_variance, numbers.Real)
+    if data.noise is not None or not zero or likelihood.noise_variance:
+        return data
+    variance = float(np.mean(data.moments()[1]))
+    if not variance > 0.0:
+        return data
+    xp = backend_of(data.X).xp
+    return data._replace(noise=xp.full((data.X.shape[0],), NEGLIGIBLE_NOISE * variance, **like(data.X)))
 
 
 def _check_choices(kernel: Any, method: Any, priors: Any, hyperparameters: Any) -> None:

@@ -118,6 +118,7 @@ class Fit:
         self.few = min(FEW, most, drawn)
         self.sizes = Sizes(self.few, min(most, drawn), drawn, rows.total)
         self.candidates: list[Candidate] = []
+        self.certain = False
         self.best: Callable[[], Found] = lambda: self._exact_of(self._initialise(), SAMPLE, "")
 
     # -- the methods -----------------------------------------------------------------------------------------------
@@ -129,6 +130,7 @@ class Fit:
             mixed = mix(self.plan, data, self.watch)
         self.candidates += mixed.candidates
         model = beside(mixed.model, self.rows.data.X)
+        self.certain = mixed.certain
         found = Found(model, mixed.kernel, _mixture_kind(model), mixed.log_evidence, data, mixed.log_density, False)
         self.best = lambda: found
 
@@ -382,7 +384,7 @@ class Fit:
         if best.held_out:
             learned = predicts(best.log_density, self.rows.first(COMPARED_ROWS), self.rows.held_out())
         elif isinstance(model, GPRMixture):
-            learned = predicts_left_out(best.log_density, best.targets)
+            learned = self.certain or predicts_left_out(best.log_density, best.targets)
         else:  # the density of left-out rows at hyperparameters that depend on them
             learned = count * (best.log_density - baseline_of(model.likelihood, best.targets)) > CHANCE
         ending = watch.ending()

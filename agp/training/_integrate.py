@@ -36,7 +36,7 @@ MOST_POINTS, LEAST_POINTS, OPERATIONS = 1792, 192, 5e8
 fewer points than the maximum."""
 ADAPTATIONS, PER_ADAPTATION = 9, 64
 """The maximum number of adaptations, and the minimum number of points in each."""
-LEVEL = 1e4
+LEVEL = 1e3
 """The prior variance of a constant mean, in units of the targets' variance."""
 STARTS = ({}, {"kernel": 1.0, "noise_variance": 0.1, "slopes": 0.2}, {"kernel": 0.3, "noise_variance": 5.0, "slopes": 5.0})
 """Factors of variances, relative to their prior medians, for starts of the search for modes; 1 by default."""
