@@ -32,7 +32,7 @@ MOST_ROWS = 300_000
 """The maximum number of rows drawn."""
 
 NEGLIGIBLE_NOISE = 1e-9
-"""The noise variance of targets without noise, as a fraction of their variance."""
+"""The least noise variance of targets if all noise is known, as a fraction of their variance."""
 
 REGRESSION_METHODS = ("auto", "gpr", "sgpr")
 """The methods of `fit_regression`."""
@@ -176,7 +176,7 @@ def fit_regression(
             facts |= {"hyperparameters": "mixture" if mixed else "mode"}
             facts |= {"data": fingerprint_of(data), "library": backend_of(X).name}
         rows = subsample_rows(data, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
-        fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch)
+        fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch, seed)
         with watch.keep_results(fit.result):
             (fit.run_mixture if mixed else fit.run_exact if exact else fit.run_collapsed)()
             found = fit.result()
@@ -189,15 +189,15 @@ def fit_regression(
 
 
 def _with_least_noise(data: Data, likelihood: Any) -> Data:
-    """Return the data with a negligible known noise variance if the user says that there is no noise at all."""
+    """Return the data with at least a negligible known noise variance if the user says that there is no other noise."""
     zero = isinstance(likelihood, Gaussian) and isinstance(likelihood.noise_variance, numbers.Real)
-    if data.noise is not None or not zero or likelihood.noise_variance:
+    if not zero or likelihood.noise_variance or backend_of(data.X).is_lazy:
         return data
-    variance = float(np.mean(data.moments()[1]))
+    xp, variance = backend_of(data.X).xp, float(np.mean(data.moments()[1]))
     if not variance > 0.0:
         return data
-    xp = backend_of(data.X).xp
-    return data._replace(noise=xp.full((data.X.shape[0],), NEGLIGIBLE_NOISE * variance, **like(data.X)))
+    least = xp.full((data.X.shape[0],), NEGLIGIBLE_NOISE * variance, **like(data.X))
+    return data._replace(noise=least if data.noise is None else xp.maximum(data.noise, least))
 
 
 def _check_choices(kernel: Any, method: Any, priors: Any, hyperparameters: Any) -> None:

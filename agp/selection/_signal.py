@@ -1,6 +1,7 @@
 """Whether the inputs predict the targets, and a model that predicts their mean if not."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,31 @@ from agp import tree
 from agp.backend import Array, asarray_like, backend_of
 from agp.likelihoods import Likelihood
 from agp.models import GPR
+from agp.random import generator
 from agp.selection._rows import Data
 from agp.training import baseline
 
 CHANCE, HELD_OUT_CHANCE = 2.0, 5.0
-"""A model has learned something if it predicts left-out rows better than the mean of the others does, by more than
-`CHANCE` nats in total, or held-out rows by more than `HELD_OUT_CHANCE`. A linear part is added to a kernel if its gain
-exceeds the number of columns by `CHANCE`."""
+"""A mixture has learned something if it predicts left-out rows better than the mean of the others does, by more than
+`CHANCE` nats in total, and a collapsed posterior if it predicts held-out rows better by more than `HELD_OUT_CHANCE`. A
+linear part is added to a kernel if its gain exceeds the number of columns by `CHANCE`."""
+CLEAR = 5.0
+"""A gain in evidence is clear if it exceeds the number of columns by this many nats. Targets that are pure noise gained
+at most two thirds of this in simulations with 30 to 1,000 rows and 1 to 50 columns."""
+PERMUTATIONS, PERMUTED_STEPS = 19, 10
+"""The number of permutations of the targets with which an unclear gain is compared, and the steps of training."""
 NO_SIGNAL_VARIANCE = 1e-6
 """The latent function's variance if the inputs are uninformative, as a fraction of the targets' variance."""
+
+
+def beats_permutations(train: Callable[[Any], float], y: Any, seed: int) -> bool:
+    """Whether the evidence of targets y [N, P] on the host exceeds that of all `PERMUTATIONS` permutations of the rows.
+
+    `train` trains a model for targets and returns its evidence. The comparison ends with the first larger evidence, so
+    pure noise rarely needs more than a few permutations.
+    """
+    rng, found = generator(seed, 23), train(y)
+    return all(train(y[rng.permutation(len(y))]) < found for _ in range(PERMUTATIONS))
 
 
 def predicts_left_out(log_density: float, seen: Data) -> bool:

@@ -1,12 +1,13 @@
 """The stages of a fit: search, training, comparison and posterior, each of which may be the last."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, backend_of
+from agp.backend import Array, asarray_like, backend_of
 from agp.bounds import evidence_and_left_out
 from agp.models import GPR, GPRMixture
 from agp.priors import log_prior
@@ -29,7 +30,15 @@ from agp.selection._race import SAMPLE, STEPS, Race, train_revived
 from agp.selection._result import Candidate, RegressionResult
 from agp.selection._rows import Data, Rows, finite_average
 from agp.selection._mixture import mix
-from agp.selection._signal import CHANCE, baseline_of, constant_model, predicts, predicts_left_out
+from agp.selection._signal import (
+    CLEAR,
+    PERMUTED_STEPS,
+    baseline_of,
+    beats_permutations,
+    constant_model,
+    predicts,
+    predicts_left_out,
+)
 from agp.selection._sizes import Sizes
 from agp.selection._trial import (
     Found,
@@ -41,6 +50,7 @@ from agp.selection._trial import (
     sort_trials,
 )
 from agp.selection._watch import Pieces, Watch
+from agp.training import fit
 
 LARGER, SAMPLED_ROWS, EXACT_ROWS = 2000, 3200, 4000
 """The number of rows for training the best candidates, that for a last training before a collapsed posterior, and the
@@ -111,8 +121,8 @@ def _mixture_kind(model: GPRMixture) -> str:
 class Fit:
     """A fit in progress; `result` can be called at any time."""
 
-    def __init__(self, plan: Plan, rows: Rows, most: int, pieces: Pieces, watch: Watch) -> None:
-        self.plan, self.rows, self.watch = plan, rows, watch
+    def __init__(self, plan: Plan, rows: Rows, most: int, pieces: Pieces, watch: Watch, seed: int = 0) -> None:
+        self.plan, self.rows, self.watch, self.seed = plan, rows, watch, seed
         self.climb = Climber(plan, pieces, watch, exact=not len(rows.held))
         drawn = len(rows.order)
         self.few = min(FEW, most, drawn)
@@ -376,6 +386,26 @@ class Fit:
         kind = f"a collapsed posterior with {count:,} inducing inputs on {seen.y.shape[0]:,} rows"
         return Found(model, one.kernel, kind, bound, seen, one.scores.held_out, held_out=True)
 
+    def _has_signal(self, best: Found, gain: float) -> bool:
+        """Whether a gain in evidence, in nats, is not due to chance: if it is clear, or exceeds that of permutations."""
+        columns = self.rows.data.X.shape[1]
+        if not 0.0 < gain <= CLEAR + columns or self.watch.is_done or self.watch.interrupted:
+            return gain > 0.0
+        data = self._near(self.rows.first(SAMPLE))
+        named = self.plan.kernels()
+        kernel = named.get(best.kernel.removesuffix(" + linear"), next(iter(named.values())))
+        y = data.targets_on_host()[0]
+
+        def train(targets: Any) -> float:
+            own = data._replace(y=asarray_like(targets, data.X))
+            model = exact_gp(own, kernel=kernel, **self.plan.parts(kernel, own))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = fit(model, own.X, own.y, max_steps=PERMUTED_STEPS, weights=own.weights)
+            return float(found.model.bound(own.X, own.y)[0])
+
+        return beats_permutations(train, y, self.seed)
+
     def result(self) -> RegressionResult:
         """Return the best result so far."""
         best = self.best()
@@ -385,8 +415,8 @@ class Fit:
             learned = predicts(best.log_density, self.rows.first(COMPARED_ROWS), self.rows.held_out())
         elif isinstance(model, GPRMixture):
             learned = self.certain or predicts_left_out(best.log_density, best.targets)
-        else:  # the density of left-out rows at hyperparameters that depend on them
-            learned = count * (best.log_density - baseline_of(model.likelihood, best.targets)) > CHANCE
+        else:
+            learned = self._has_signal(best, best.bound - count * baseline_of(model.likelihood, best.targets))
         ending = watch.ending()
         learned = learned or bool(ending)  # a fit that ended early may still learn
         message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
