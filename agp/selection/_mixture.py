@@ -14,7 +14,7 @@ from agp.selection._climb import exact_gp
 from agp.selection._plan import Plan
 from agp.selection._result import Candidate
 from agp.selection._rows import Data, finite_average
-from agp.training import Progress, fit, integrate
+from agp.training import Progress, columns_to_tie, fit, integrate
 
 FEW_ROWS, FEW_PARAMETERS, MOST_ROWS = 300, 30, 1000
 """The maximum numbers of rows and of hyperparameters for which "auto" integrates, and the maximum number of rows for
@@ -56,7 +56,8 @@ def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, lim
 def _parameters(plan: Plan, data: Data) -> int:
     """Return the number of hyperparameters of the first kernel."""
     if isinstance(plan.kernel, str):
-        return data.X.shape[1] + 3
+        columns, tied = data.X.shape[1], len(columns_to_tie(data.at().X))
+        return columns - max(tied - 1, 0) + 3
     kernel = exact_gp(data.at(), kernel=plan.kernel, likelihood=plan.likelihood).kernel
     return 1 + sum(math.prod(x.shape) for x in tree.leaves(kernel, "parameter").values())
 

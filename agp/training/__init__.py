@@ -41,6 +41,7 @@ from agp.training._batches import fingerprint_of, place_draws
 from agp.training._begun import kept_leaves, untouched_leaves
 from agp.training._certificate import baseline
 from agp.training._growth import GROWTH_TOLERANCE
+from agp.training._hyper_prior import columns_to_tie
 from agp.training._laplace import laplace
 from agp.training._newton import (
     Coordinates,

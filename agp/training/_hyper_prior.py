@@ -23,6 +23,8 @@ MEDIANS = {"noise_variance": 0.05, "slopes": 0.1}
 """The medians of some hyperparameters, in their units; the others have the median 1, that is, their unit."""
 DEVIATIONS = {"noise_variance": 1.5, "slopes": 1.5}
 """The standard deviations of some logarithms; the others have the standard deviation 1."""
+MANY_COLUMNS = 20
+"""Up to this number of columns, each has a lengthscale of its own."""
 SCALE = 10.0
 """The standard deviation of the logarithm of a common factor of all variances."""
 
@@ -94,12 +96,14 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
     the number of columns, variances the median 1, the noise variance and slopes of linear kernels 0.1. Logarithms are
     normal, with standard deviation 1, or 1.5 for noise and slopes. All variances share a further factor, whose
     logarithm has standard deviation 3, so that the scale of the targets is almost unknown. The entries of a linear
-    kernel share one factor. A parameter without a unit has its present value as the median.
+    kernel share one factor. Of more than `MANY_COLUMNS` columns, those that contain only 0 and 1 share one factor of
+    their lengthscales. A parameter without a unit has its present value as the median.
     """
     coordinates = Coordinates(model, names)
     own = {leaf.name: prior for leaf, prior in assign_priors(model)} if model.priors else {}
     slopes = {tree.join_path(path, "variance") for path, _ in tree.nodes(model, Linear).items()}
     scaled = _scale_leaves(model)
+    common_columns = columns_to_tie(model.X)
     base, columns, deviations, common, given = coordinates.vector_of(model), [], [], [], []
     starts = coordinates.stops - np.asarray(coordinates.sizes)
     for leaf, start, stop in zip(coordinates.leaves, starts, coordinates.stops, strict=True):
@@ -110,13 +114,35 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
             base[places] = math.log(MEDIANS.get(kind, 1.0))
         if not weak:
             given.append((leaf, own[leaf.name], places))
-        for group in [places] if kind == "slopes" and weak else [places[i : i + 1] for i in range(len(places))]:
+        for group in _groups(kind, places, common_columns) if weak else _alone(places):
             columns.append(np.isin(np.arange(len(base)), group).astype(np.float64))
             deviations.append(DEVIATIONS.get(kind, 1.0) if weak else 0.0)
             common.append(float(weak and leaf.name in scaled))
     shift = np.asarray(common)
     covariance = np.diag(np.square(deviations)) + SCALE**2 * np.outer(shift, shift)
     return HyperPrior(coordinates, base, np.stack(columns, axis=1), covariance, _inverse(covariance), tuple(given))
+
+
+def columns_to_tie(X: Any, /) -> npt.NDArray[np.intp]:
+    """Return the places of columns that contain only 0 and 1, if X [N, D] has more than `MANY_COLUMNS` columns."""
+    if X.shape[1] <= MANY_COLUMNS:
+        return np.empty(0, dtype=np.intp)
+    host = to_numpy(X)
+    return np.flatnonzero(np.all((host == 0.0) | (host == 1.0), axis=0))
+
+
+def _groups(kind: str, places: npt.NDArray[np.intp], tied: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
+    """Return the groups of entries of a leaf that share a coordinate."""
+    if kind == "slopes":
+        return [places]
+    if kind != "lengthscale" or not len(tied) or len(places) <= int(tied[-1]):
+        return _alone(places)
+    rest = np.setdiff1d(np.arange(len(places)), tied)
+    return [*_alone(places[rest]), places[tied]]
+
+
+def _alone(places: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
+    return [places[i : i + 1] for i in range(len(places))]
 
 
 def _inverse(covariance: Numbers) -> Numbers:
