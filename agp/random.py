@@ -110,3 +110,13 @@ def numbers_of_draws(shares: npt.NDArray[Any], count: int, rng: Any, /) -> list[
     at = (np.arange(count) + rng.uniform()) / count * ends[-1]
     found, numbers = np.unique(np.minimum(np.searchsorted(ends, at, side="right"), len(ends) - 1), return_counts=True)
     return list(zip(found.tolist(), numbers.tolist(), strict=True))
+
+
+def weighted_quantiles(x: npt.NDArray[Any], weights: npt.NDArray[Any], levels: tuple[float, ...], /) -> npt.NDArray[Any]:
+    """Return quantiles [Q, ...] of arrays x [S, ...] on the host, with weights [S]."""
+    flat = x.reshape(len(x), -1)
+    order = np.argsort(flat, axis=0, kind="stable")
+    ends = np.cumsum(weights[order], axis=0)
+    places = [np.minimum(np.sum(ends < level * ends[-1:], axis=0), len(x) - 1) for level in levels]
+    ordered = np.take_along_axis(flat, order, axis=0)
+    return np.stack([ordered[place, np.arange(flat.shape[1])].reshape(x.shape[1:]) for place in places])

@@ -23,6 +23,7 @@ MAX_ENTRIES, SHOWN_HTML = 4, 12
 MAX_NAMED_ENTRIES = 20
 """The maximum number of entries that are shown with column names."""
 HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
+INTERVAL = "90 % interval"
 PARTS = (Kernel, Inducing, Actions, Posterior, Mean, Likelihood)
 
 
@@ -34,13 +35,27 @@ class _Line(NamedTuple):
     trained: str
     names: tuple[str, ...] = ()
     """The names of the kernel's input columns, for leaves of a kernel."""
+    interval: tuple[Any, Any] | None = None
+    """The ends of an interval that contains the leaf with probability 90 %, if the model knows it."""
 
-    def cells(self, shown: int) -> tuple[str | list[str], ...]:
+    def cells(self, shown: int, *, intervals: bool = False) -> tuple[str | list[str], ...]:
         """Return the cells of the row, each a string or a list of lines; `shown` is the maximum number of entries."""
         leaf = self.leaf
         constraint = leaf.constraint.name if leaf.role == "parameter" else ""
         unit = "" if leaf.unit is None else _entries(leaf.unit, shown, self.names)
-        return leaf.name, _entries(leaf.value, shown, self.names), constraint, unit, self.prior, self.trained
+        value = _entries(leaf.value, shown, self.names)
+        rest = (constraint, unit, self.prior, self.trained)
+        return leaf.name, value, *([self._range(shown)] if intervals else []), *rest
+
+    def _range(self, shown: int) -> str | list[str]:
+        """Return the interval as text, in the form of the value."""
+        if self.interval is None:
+            return ""
+        low, high = (_entries(end, shown, self.names) for end in self.interval)
+        if isinstance(low, str) and isinstance(high, str):
+            return f"{low} to {high}"
+        ends = ((a.rpartition(": ")[2], b.rpartition(": ")[2]) for a, b in zip(low, high, strict=True))
+        return [f"{a} to {b}" for a, b in ends]
 
 
 def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
@@ -64,8 +79,8 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     ValueError
         If a pattern matches no parameter. The message lists the parameters.
     """
-    rows: list[tuple[str | list[str], ...]] = [HEADINGS]
-    rows += [line.cells(MAX_ENTRIES) for line in _lines_of(model, frozen, columns)]
+    headings, cells = _table_of(model, frozen, columns, MAX_ENTRIES)
+    rows: list[tuple[str | list[str], ...]] = [headings, *cells]
     table = [row for cells in rows for row in zip_longest(*map(_lines, cells), fillvalue="")]
     return "\n".join([type(model).__name__, *text_table(table)])
 
@@ -86,8 +101,16 @@ def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Se
         If a pattern matches no parameter. The message lists the parameters.
     """
     parts = [(path, _kind(part)) for path, part in _parts(model).items()]
-    rows = (line.cells(SHOWN_HTML) for line in _lines_of(model, frozen, columns))
-    return table_html(type(model).__name__, parts) + table_html("Leaves", rows, HEADINGS)
+    headings, rows = _table_of(model, frozen, columns, SHOWN_HTML)
+    return table_html(type(model).__name__, parts) + table_html("Leaves", rows, headings)
+
+
+def _table_of(model: Any, frozen: Any, columns: Sequence[str], shown: int) -> tuple[tuple[str, ...], list[Any]]:
+    """Return the headings and the rows of the table; a column for intervals is there if the model knows them."""
+    lines = _lines_of(model, frozen, columns)
+    intervals = any(line.interval is not None for line in lines)
+    headings = (*HEADINGS[:2], INTERVAL, *HEADINGS[2:]) if intervals else HEADINGS
+    return headings, [line.cells(shown, intervals=intervals) for line in lines]
 
 
 def _parts(model: Any) -> dict[str, Any]:
@@ -143,12 +166,15 @@ def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -
     units = [leaf.unit for leaf in leaves if leaf.unit is not None]  # shown in their own column
     shown = [leaf for leaf in leaves if leaf.role != "constant" or not any(leaf.value is unit for unit in units)]
     names_of = columns_by_kernel(model, tuple(map(str, columns))) if columns else {}
+    intervals = model._leaf_intervals() if "settings" in vars(model) else {}
+    shown = [leaf for leaf in shown if not (intervals and leaf.name.startswith("settings."))]  # the intervals show them
     return [
         _Line(
             leaf,
             priors.get(leaf.name, ""),
             _training_role(leaf, patterns),
             names_of.get(leaf.name.rpartition(".")[0], ()),
+            intervals.get(leaf.name),
         )
         for leaf in shown
     ]

@@ -100,7 +100,8 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
         The training data, in the form that the model or estimator accepts. Without X, the rows stored in the model are
         used or, if there are none, its inducing inputs. Error bars are Laplace approximations, computed on at most
         1,000 rows from the curvature of the bound at the hyperparameters. They require X and y unless the model stores
-        its training data, as `GPR` does. They describe only the neighbourhood of the hyperparameters, although any
+        its training data, as `GPR` does. For a `GPRMixture`, averages and error bars are those of its settings with the
+        largest weights. Laplace approximations describe only the neighbourhood of the hyperparameters, although any
         lengthscale far longer than the range of its column fits equally well.
     seed
         The seed for drawing the pairs and choosing the rows.
@@ -121,6 +122,8 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     _check_columns(subject.model)
     rows = _rows(subject, X)
     subject = replace(subject, model=tree.to_backend(subject.model, "numpy", dtype="float64"))
+    if len(settings := subject.model._weighted_settings()) > 1:
+        return _of_settings(subject, settings, rows, seed)
     shares, lengthscales = _Shares(subject, rows, seed), _lengthscales(subject)
     mean = shares(subject.model)
     unknown = KernelRelevance(tuple(subject.groups), mean, np.full_like(mean, np.nan), lengthscales, 0, "")
@@ -148,6 +151,26 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     return unknown._replace(deviation=deviation[: len(mean)], lengthscales=lengthscales, rows=len(sample[1]))
 
 
+def _of_settings(subject: Subject, settings: list[tuple[float, Any]], rows: Host, seed: int) -> KernelRelevance:
+    """Return the averages over weighted settings of the hyperparameters, with their standard deviations."""
+    at = [replace(subject, model=model) for _, model in settings]
+    weights = np.asarray([weight for weight, _ in settings])
+    shares = np.stack([_Shares(one, rows, seed)(one.model) for one in at])
+    mean = weights @ shares
+    deviation = np.sqrt(weights @ (shares - mean) ** 2)
+    first = _lengthscales(replace(subject, model=subject.model.mode))
+    same = [(weight, found) for weight, found in zip(weights, map(_lengthscales, at), strict=True) if len(found) == len(first)]
+    lengthscales = ()
+    if first:
+        logs = np.log([[scale.value for scale in found] for _, found in same])
+        own = np.asarray([weight for weight, _ in same]) / sum(weight for weight, _ in same)
+        centre = own @ logs
+        spread = np.sqrt(own @ (logs - centre) ** 2)
+        pairs = zip(first, np.exp(centre).tolist(), np.exp(spread).tolist(), strict=True)
+        lengthscales = tuple(scale._replace(value=value, factor=factor) for scale, value, factor in pairs)
+    return KernelRelevance(tuple(subject.groups), mean, deviation, lengthscales, len(rows), "")
+
+
 def _check_columns(model: Any) -> None:
     others = [node for node in tree.nodes(model, Inducing).values() if not isinstance(node, Points)]
     if tree.nodes(model, Deep) or others:
@@ -160,7 +183,9 @@ def _rows(subject: Subject, X: Any) -> Host:
     """Return X [N, D] if given, otherwise the rows stored in the model or, if there are none, its inducing inputs."""
     if X is not None:
         return host(subject.inputs(X))
-    held = [x for name, x in tree.leaves(subject.model).items() if name.rpartition(".")[2] == "X"]
+    rows = subject.model._held_rows().get("X")
+    held = [] if rows is None else [rows]
+    held += [x for name, x in tree.leaves(subject.model).items() if name.rpartition(".")[2] == "X"]
     if held:  # an average of models holds the same rows several times
         return host(held[0])
     found = [*inducing_inputs(subject.model).values()]
@@ -311,7 +336,7 @@ def permutation_importance(
 
 def _rows_to_score(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
     if X is None and y is None:
-        held = tree.leaves(subject.model)
+        held = tree.leaves(subject.model) | subject.model._held_rows()
         if not {"X", "y"} <= held.keys():
             msg = f"{type(subject.model).__name__} contains no rows with targets; pass X and y."
             raise ValueError(msg)

@@ -360,6 +360,18 @@ class Model(ABC):
         If a pass over the data is required, the rows are processed in blocks that fit within `memory` MiB.
         """
 
+    def _held_rows(self) -> dict[str, Array]:
+        """Return the stored X and y, and what is known of these rows, by name; by default, an empty dictionary."""
+        return {}
+
+    def _weighted_settings(self) -> list[tuple[float, "Model"]]:
+        """Return models at several settings of the hyperparameters with their weights; by default, only this model."""
+        return [(1.0, self)]
+
+    def _leaf_intervals(self) -> dict[str, tuple[Any, Any]]:
+        """Return the ends of intervals that contain leaves with probability 90 %, by name; by default, none."""
+        return {}
+
     def _drop_data(self) -> Any:
         """Return a model with the same predictions but without data; by default, return the model unchanged."""
         return self

@@ -15,6 +15,11 @@ from agp.models._base import Model
 from agp.models._gpr import GPR
 from agp.priors import Priors
 from agp.processes import ExactMixture, Settings, check_shares
+from agp.random import weighted_quantiles
+
+
+SHOWN_SETTINGS = 48
+"""The number of settings from which the relevance of columns is computed."""
 
 
 @tree.model
@@ -121,6 +126,17 @@ class GPRMixture(Model):
         least = xp.min(densities, axis=0)
         return least - xp.log(self.shares @ xp.exp(least - densities))
 
+    def setting(self, s: int, /) -> GPR:
+        """Return the exact GP of a setting, from 0 to S - 1, with the constant mean of `mode`."""
+        place = s
+        for model, settings in zip(self.models, self.settings, strict=True):
+            if 0 <= place < settings.count:
+                likelihood = tree.with_leaves(model.likelihood, {"noise_variance": settings.noise[place, ...]})
+                return tree.replace(model, {"kernel": settings.kernel.setting(place), "likelihood": likelihood})
+            place -= settings.count
+        msg = f"setting {s} does not exist; there are {self.shares.shape[0]} settings, numbered from 0."
+        raise IndexError(msg)
+
     # -- protocol ---------------------------------------------------------------------------------------------------
 
     def _reference(self) -> tuple[str, Array]:
@@ -165,6 +181,28 @@ class GPRMixture(Model):
         process = ExactMixture(self.settings, self.shares, model.X, residual, mean_function, **known)
         process.check()
         return process
+
+    def _held_rows(self) -> dict[str, Array]:
+        return self.mode._held_rows()
+
+    def _weighted_settings(self) -> list[tuple[float, Model]]:
+        """Return the models of the settings with the largest weights."""
+        shares = to_numpy(self.shares).tolist()
+        heaviest = sorted(range(len(shares)), key=lambda s: -shares[s])[:SHOWN_SETTINGS]
+        total = sum(shares[s] for s in heaviest)
+        return [(shares[s] / total, self.setting(s)) for s in heaviest]
+
+    def _leaf_intervals(self) -> dict[str, tuple[Any, Any]]:
+        found, start = {}, 0
+        for i, (model, settings) in enumerate(zip(self.models, self.settings, strict=True)):
+            weights = to_numpy(self.shares)[start : start + settings.count]
+            start += settings.count
+            each = {f"kernel.{name}": x for name, x in tree.leaves(settings.kernel, "parameter").items()}
+            each["likelihood.noise_variance"] = settings.noise
+            for name, x in each.items():
+                ends = weighted_quantiles(to_numpy(x), weights, (0.05, 0.95))
+                found[f"models.{i}.{name}"] = (ends[0, ...], ends[1, ...])
+        return found
 
     def _on_first_datum(self) -> Self:
         return self._with_models(lambda model: model._on_first_datum())

@@ -104,6 +104,10 @@ class HoldsData(Model):
         """Return all rows that the model holds."""
         return Batch(self.X, self.y, weights=self.weights, offset=self.offset, noise=self.noise)
 
+    def _held_rows(self) -> dict[str, Array]:
+        parts = {name: getattr(self, name) for name in ("X", "y", "weights", "offset", "noise")}
+        return {name: x for name, x in parts.items() if x is not None}
+
     @property
     def _noise_by_row(self) -> Array:
         """Return the noise variance of the rows: 0-d, or [N] if rows have weights or known noise."""

@@ -1,5 +1,6 @@
 """Integration over the hyperparameters of exact GPs, by importance sampling around the modes of their posterior."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from agp.checks import check_whole
 from agp.errors import NonFiniteError
 from agp.kernels import Constant
 from agp.linalg import add_diagonal, noisy_cholesky
-from agp.means import ConstantMean
+from agp.means import ConstantMean, ZeroMean
 from agp.models import GPR, GPRMixture
 from agp.processes import Settings
 from agp.training._hyper_prior import HyperPrior, hyper_prior
@@ -45,6 +46,8 @@ MODE_STEPS, MODE_TOLERANCE, LIMIT, NEAR = 40, 1e-3, 16.0, 0.2
 coordinate, and the distance from a known mode at which the search from a further start ends."""
 NEGLIGIBLE = 1e-3
 """Kernels whose posterior probability is below this value are left out."""
+NEGLIGIBLE_SETTING = 1e-6
+"""Settings whose weight is below this value are left out."""
 DIFFERENCE = 1e-4
 """The step of difference quotients, for kernels that Newton's method does not support."""
 
@@ -118,7 +121,7 @@ def integrate(
     >>> [round(float(x), 1) for x in model.predict(np.asarray([[1.5]])).mean[0]]
     [1.0]
     """
-    given = (models,) if isinstance(models, GPR) else tuple(models)
+    given = tuple(models) if isinstance(models, Sequence) else (models,)
     _check_models(given)
     odds = _valid_shares(shares, len(given))
     count = _usual_settings(given[0]) if settings is None else check_whole("settings", settings, least=8)
@@ -184,7 +187,9 @@ def _integrate_one(posterior: "HyperPosterior", count: int) -> tuple[GPR, Weight
     except FloatingPointError:
         msg = "the evidence is not finite for any hyperparameters; check the kernel, the data and their scale."
         raise NonFiniteError(msg) from None
-    return posterior.model_at(best.vector), weighted, posterior
+    kept = weighted.weights > NEGLIGIBLE_SETTING
+    weights = weighted.weights[kept] / np.sum(weighted.weights[kept])
+    return posterior.model_at(best.vector), weighted._replace(points=weighted.points[kept], weights=weights), posterior
 
 
 class HyperPosterior:
@@ -280,12 +285,13 @@ class HyperPosterior:
     def _with_level(self) -> tuple[GPR, list[str]]:
         """Return the model with a constant kernel instead of a constant mean, and the names of its parameters."""
         model, names = self.model, [leaf.name for leaf in self.prior.coordinates.leaves]
+        plain: dict[str, Any] = {"priors": (), "mean_function": ZeroMean(), "offset": None}  # the targets are centred
         if self.level is None:
-            return tree.replace(model, {"priors": ()}), names
+            return dataclasses.replace(model, **plain), names
         kernel = model.kernel + Constant(self.level)
         nested = len(kernel.parts) == 2 and kernel.parts[0] is model.kernel
         names = [name.replace("kernel.", "kernel.parts.0.", 1) if nested else name for name in names]
-        return tree.replace(model, {"kernel": kernel, "priors": ()}), names
+        return dataclasses.replace(model, kernel=kernel, **plain), names
 
     def _starts(self) -> list[Numbers]:
         """Return the starts [m]: the present parameters, and variances around their prior medians."""
