@@ -10,7 +10,7 @@ from agp.batch import Batch
 from agp.bounds import stacked_leave_one_out, targets_of
 from agp.kernels import Kernel, count_settings
 from agp.likelihoods import Gaussian
-from agp.means import Mean
+from agp.means import Mean, ZeroMean
 from agp.models._base import Model
 from agp.models._gpr import GPR
 from agp.priors import Priors
@@ -38,8 +38,10 @@ class GPRMixture(Model):
         The settings of each of these models.
     shares
         The weights w [S] of all settings, which are positive with the sum 1, in the order of `settings`.
+    mean_function
+        The prior mean h, which is the same for all settings. That of `models` is the posterior mean of h plus a constant.
     level
-        The prior variance of the constant mean (0-d), which is integrated over; None means that the mean is known.
+        The prior variance of this constant (0-d), which is integrated over; None means that there is none.
     priors
         See `SVGP`.
     """
@@ -47,6 +49,7 @@ class GPRMixture(Model):
     models: tuple[GPR, ...]
     settings: tuple[Settings, ...]
     shares: Array = tree.constant()
+    mean_function: Mean = ZeroMean()
     level: Array | None = tree.constant(default=None, optional=True)
     priors: Priors = ()
 
@@ -82,11 +85,6 @@ class GPRMixture(Model):
         return self.mode.likelihood
 
     @property
-    def mean_function(self) -> Mean:
-        """The mean function, which all settings share."""
-        return self.models[0].mean_function
-
-    @property
     def outputs(self) -> int:
         return self.models[0].outputs
 
@@ -119,8 +117,8 @@ class GPRMixture(Model):
         Source: Gelfand, Dey & Chang, "Model determination using predictive distributions", 1992.
         """
         xp = backend_of(self.X).xp
-        mode = self.mode
-        centred = mode._data._replace(y=targets_of(mode._data) - mode.mean_function(mode.X)[0], offset=None)
+        data = self.models[0]._data
+        centred = data._replace(y=targets_of(data) - self.mean_function(data.X)[0], offset=None)
         parts = [stacked_leave_one_out(one.kernel, one.noise, centred, level=self.level) for one in self.settings]
         densities = xp.concat(parts, axis=0)
         least = xp.min(densities, axis=0)
@@ -175,9 +173,9 @@ class GPRMixture(Model):
 
     def _posterior_process(self, *, memory: float | None = None) -> ExactMixture:  # noqa: ARG002
         model = self.models[0]
-        residual = targets_of(model._data) - model.mean_function(model.X)[0]
+        residual = targets_of(model._data) - self.mean_function(model.X)[0]
         known = {"level": self.level, "weights": model.weights, "noise": None if model.noise is None else model.noise[:, 0]}
-        mean_function = model.mean_function
+        mean_function = self.mean_function
         process = ExactMixture(self.settings, self.shares, model.X, residual, mean_function, **known)
         process.check()
         return process

@@ -5,10 +5,11 @@ h(x) + k_s(x, X) a_s, and the variance is k_s(x, x) - |E_s k_s(X, x)|^2, where E
 of C_s = k_s(X, X) + diag(noise_s), and a_s = C_s^-1 (y - h). All settings are evaluated at once.
 """
 
+import dataclasses
 from typing import Any, NoReturn, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, to_numpy
+from agp.backend import Array, Pullback, backend_of, like, to_numpy
 from agp.batch import Batch
 from agp.bounds import RowNoise, stacked_evidence
 from agp.inducing import Points
@@ -205,10 +206,10 @@ class ExactMixture(Process):
             "weights": _joined(self.weights, batch.weights, self.X, batch.X, 1.0),
             "noise": _joined(self.noise, None if batch.noise is None else batch.noise[:, 0], self.X, batch.X, 0.0),
         }
-        more = tree.replace(self, rows)
+        more = dataclasses.replace(self, **rows)
         gain = more.log_evidence() - self.log_evidence()
         shares = self.shares * xp.exp(gain - xp.max(gain))
-        more = tree.replace(more, {"probabilities": shares / xp.sum(shares)})
+        more = dataclasses.replace(more, probabilities=shares / xp.sum(shares))
         return more, more.factorise()[0]
 
     def log_evidence(self) -> Array:
@@ -280,6 +281,6 @@ def _joined(old: Array | None, new: Array | None, X: Array, others: Array, usual
     if old is None and new is None:
         return None
     xp = backend_of(X).xp
-    parts = [xp.full((x.shape[0],), usual, dtype=X.dtype) if one is None else one for one, x in ((old, X), (new, others))]
+    parts = [xp.full((x.shape[0],), usual, **like(X)) if one is None else one for one, x in ((old, X), (new, others))]
     return xp.concat(parts, axis=0)
 

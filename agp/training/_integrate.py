@@ -139,6 +139,7 @@ def integrate(
         tuple(model for (model, _, _), _ in kept),
         tuple(posterior.settings(weighted.points) for (_, weighted, posterior), _ in kept),
         asarray_like(weights / np.sum(weights), given[0].X),
+        given[0].mean_function,
         kept[0][0][2].level,
     )
     return Integral(mixture, evidence, tuple(logs.tolist()), min(weighted.effective for (_, weighted, _), _ in kept))

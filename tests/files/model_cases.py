@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, Ensemble, to_numpy, tree
+import agp
+from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, Ensemble, GPRMixture, to_numpy, tree
 from agp.actions import ConjugateGradients, DenseActions
 from agp.inducing import JointInducing, Patches, Points
 from agp.kernels import (
@@ -159,6 +160,11 @@ def _ensemble() -> Ensemble:
     return Ensemble(models, np.asarray([0.3, 0.7]), spread=1.2)
 
 
+def _mixture(**known: Any) -> GPRMixture:
+    models = [GPR.from_data(X, Y, kernel=kernel, **known) for kernel in (Matern52() + Linear.centred(X), RBF())]
+    return agp.integrate(models, settings=16).model
+
+
 def _dense() -> CaGP:
     return CaGP.from_data(X, Y, actions=DenseActions(np.eye(N)[:, :4]))
 
@@ -171,6 +177,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "sgpr-known": lambda: SGPR.from_data(X, Y, num_inducing=5, **KNOWN),
     "tvgp": lambda: TVGP.from_data(X, 1.0 * (Y > 0.0), likelihood=Bernoulli()),
     "ensemble": _ensemble,
+    "gpr-mixture": _mixture,
+    "gpr-mixture-known": lambda: _mixture(**KNOWN),
     "tsvgp": lambda: TSVGP.from_data(X, Y, num_inducing=5, mean_function=LinearMean()),
     "cggp": lambda: CGGP.from_data(X, Y, tolerance=1e-8, prediction_tolerance=1e-10, rank=4),
     "cggp-known": lambda: CGGP.from_data(X, Y, prediction_tolerance=1e-10, rank=4, **KNOWN),
@@ -220,6 +228,8 @@ def model_of(name: str) -> Any:
     new = {key: x * (1.0 + 1e-3 * rng.uniform(size=np.shape(x))) for key, x in tree.leaves(model).items()}
     if isinstance(model, Ensemble):  # the sum of its weights is one
         new["weights"] = new["weights"] / np.sum(new["weights"])
+    if isinstance(model, GPRMixture):
+        new["shares"] = new["shares"] / np.sum(new["shares"])
     return tree.with_leaves(model, new)
 
 
