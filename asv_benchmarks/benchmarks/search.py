@@ -138,3 +138,40 @@ class Classes:
         kernel = agp.RBF().from_data(X, 4.0)
         _, pull = laplace_evidence(self.likelihood, kernel(X)[0], Batch(X, y))
         pull(1.0)
+
+
+class FewRows:
+    """Integration over the hyperparameters of tables with 10 columns: the whole fit, and the prediction of one row."""
+
+    params = [axis([20, 50, 80, 200], 20)]
+    param_names = ["rows"]
+    timer = TIMER
+    number = 1
+
+    def setup(self, rows):
+        import agp
+
+        self.X, self.y = table(rows, 10)
+        kernel = agp.Matern52() + agp.Linear.centred(self.X)
+        self.model = agp.GPR.from_data(self.X, self.y, kernel=kernel)
+        self.predictor = agp.integrate(self.model).model.predictor()
+
+    def time_integrate(self, rows):
+        import agp
+
+        agp.integrate(self.model)
+
+    def time_fit(self, rows):
+        import agp
+
+        agp.fit_regression(self.X, self.y, hyperparameters="mixture")
+
+    def time_row(self, rows):
+        self.predictor.predict(self.X[:1, :], observed=True)
+
+    def track_effective(self, rows):
+        import agp
+
+        return agp.integrate(self.model).effective
+
+    track_effective.unit = "points"
