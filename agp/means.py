@@ -1,7 +1,7 @@
 """Mean functions h(x), the prior means of the P latent functions. A Gaussian process models f - h."""
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp._context import at_inputs
@@ -13,6 +13,9 @@ __all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 
 class Mean(ABC):
     """The base class for mean functions."""
+
+    is_constant: ClassVar[bool] = False
+    """Whether the function is an unknown constant for each output."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -77,6 +80,7 @@ class ConstantMean(Mean):
 
     value: Array = tree.param(default=None, unit="value_unit")
     value_unit: Array | None = tree.unit(default=None)
+    is_constant: ClassVar[bool] = True
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         B = backend_of(X)

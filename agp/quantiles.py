@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.backend import Array, backend_of
 from agp.quadrature import gauss_legendre
 
 __all__ = ["Mixture", "ObservationModel", "beta_tail", "gamma_tail", "normal_tail", "t_tail"]
@@ -100,21 +99,18 @@ class Mixture(NamedTuple):
     place: Callable[[Numbers], Numbers] | None = None
 
 
-def average_samples(x: Array, shares: Array | None) -> Array:
-    """Average an array [S, ...] of any library over the samples, with the weights `shares` [S]; None means 1 / S."""
-    xp = backend_of(x).xp
-    return xp.mean(x, axis=0) if shares is None else xp.tensordot(shares, x, axes=1)
-
-
 def marginal_mixture(model: ObservationModel, mu: Numbers, var: Numbers, shares: Numbers | None = None) -> Mixture:
     """Return the mixture over f ~ N(mu, var) and over the S samples with weights [S], for marginals [S, N, K]."""
 
     def tail(v: Numbers, upper: bool) -> Numbers:
         parts = gaussian_expectation(lambda f: model.tail(v[..., None], f, upper), mu, var, model.bends(v + 0.0 * mu))
-        return average_samples(parts, shares)
+        return average(parts)
 
-    centre = average_samples(mu, shares)
-    spread = np.sqrt(average_samples(var + (mu - centre) ** 2, shares) + model.width**2)
+    def average(x: Numbers) -> Numbers:
+        return np.mean(x, axis=0) if shares is None else np.tensordot(shares, x, axes=1)
+
+    centre = average(mu)
+    spread = np.sqrt(average(var + (mu - centre) ** 2) + model.width**2)
     return Mixture(tail, model.value, centre, spread, model.ends, model.place)
 
 

@@ -112,7 +112,9 @@ def numbers_of_draws(shares: npt.NDArray[Any], count: int, rng: Any, /) -> list[
     return list(zip(found.tolist(), numbers.tolist(), strict=True))
 
 
-def weighted_quantiles(x: npt.NDArray[Any], weights: npt.NDArray[Any], levels: tuple[float, ...], /) -> npt.NDArray[Any]:
+def weighted_quantiles(
+    x: npt.NDArray[Any], weights: npt.NDArray[Any], levels: tuple[float, ...], /
+) -> npt.NDArray[Any]:
     """Return quantiles [Q, ...] of arrays x [S, ...] on the host, with weights [S]."""
     flat = x.reshape(len(x), -1)
     order = np.argsort(flat, axis=0, kind="stable")

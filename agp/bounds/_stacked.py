@@ -48,7 +48,7 @@ def stacked_leave_one_out(kernel: Kernel, noise: Array, batch: Batch, /, *, leve
 def _parts(
     kernel: Kernel, noise: Array, batch: Batch, level: Array | None
 ) -> Iterator[tuple[Array, Array, RowNoise, Array]]:
-    """Yield the evidence, the Cholesky factors, the noise of the rows and the targets, for several settings at a time."""
+    """Yield evidences, Cholesky factors, the noise of the rows and the targets, for several settings at a time."""
     X, y = batch.X, targets_of(batch)
     B = backend_of(X)
     xp, (N, P) = B.xp, y.shape

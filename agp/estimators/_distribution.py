@@ -93,7 +93,7 @@ class Distribution(GPEstimator):
         else:
             functions = at.predictor.sample(at.X, count, seed=seed)
         offset, noise = at.known["offset"], at.known["noise"]
-        likelihood = with_row_noise(at.predictor.likelihood, noise)
+        likelihood = with_row_noise(at.predictor.likelihood_of_draws(count, seed=seed), noise)
         functions = functions if offset is None else functions + offset[:, None]
         observations = likelihood.sample(functions, generator(seed, 14))
         stacked = backend_of(observations).xp.permute_dims(observations, (1, 2, 0))

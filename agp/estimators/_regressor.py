@@ -206,8 +206,8 @@ class GPRegressor(RegressorMixin, Distribution):
             self._fit_regression(data)
         elif self.hyperparameters == "mixture":
             msg = (
-                "hyperparameters is 'mixture', which is for one target with Gaussian noise and the methods auto and gpr, "
-                "whose size is not given; use 'auto' for other models."
+                "hyperparameters is 'mixture', which is for one target with Gaussian noise and the method auto or gpr "
+                "without num_inducing; use 'auto' for other models."
             )
             raise ValueError(msg)
         else:

@@ -159,7 +159,11 @@ def _of_settings(subject: Subject, settings: list[tuple[float, Any]], rows: Host
     mean = weights @ shares
     deviation = np.sqrt(weights @ (shares - mean) ** 2)
     first = _lengthscales(replace(subject, model=subject.model.mode))
-    same = [(weight, found) for weight, found in zip(weights, map(_lengthscales, at), strict=True) if len(found) == len(first)]
+    same = [
+        (weight, found)
+        for weight, found in zip(weights, map(_lengthscales, at), strict=True)
+        if len(found) == len(first)
+    ]
     lengthscales = ()
     if first:
         logs = np.log([[scale.value for scale in found] for _, found in same])

@@ -119,7 +119,7 @@ class Subject:
             return Predicted(mean, variance, unknown, unknown)
         latent = predictor.predict(X)
         ends = [latent.mean + side * latent.variance**0.5 for side in (-Z95, Z95)]
-        return Predicted(mean, variance, *(host(of_function(predictor.likelihood, f)) for f in ends))
+        return Predicted(mean, variance, *(host(of_function(predictor.average_likelihood, f)) for f in ends))
 
     def interval(self, X: Array) -> tuple[Host, Host]:
         """Return the ends [N, K] of intervals that contain an observation with a probability of 95 %."""

@@ -17,7 +17,7 @@ from agp.kernels._features import Features, features_of
 from agp.kernels._linearisation import Linearisation, apply_weights, multiply_linearisations, sum_linearisations
 from agp.kernels._parameters import check_number
 from agp.kernels._quadratic_forms import quadratic_forms
-from agp.kernels._stacks import Stackable, spread_scalars
+from agp.kernels._stacks import Stackable, add_stacks, multiply_stacks, spread_scalars
 
 if TYPE_CHECKING:
     from agp.kernels._active_dims import ActiveDims
@@ -325,10 +325,10 @@ class Sum(_Composite):
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         inputs = (X,) if Z is None else (X, Z)
-        return _add_stacks([part.stacked_covariance(*inputs) for part in self.parts])
+        return add_stacks([part.stacked_covariance(*inputs) for part in self.parts])
 
     def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
-        return _add_stacks([part.stacked_variances(X) for part in self.parts])
+        return add_stacks([part.stacked_variances(X) for part in self.parts])
 
     def _sum(self, terms: Iterable[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
         # every part receives the same cotangent
@@ -370,10 +370,10 @@ class Product(_Composite):
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         inputs = (X,) if Z is None else (X, Z)
-        return _multiply_stacks([part.stacked_covariance(*inputs) for part in self.parts])
+        return multiply_stacks([part.stacked_covariance(*inputs) for part in self.parts])
 
     def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
-        return _multiply_stacks([part.stacked_variances(X) for part in self.parts])
+        return multiply_stacks([part.stacked_variances(X) for part in self.parts])
 
     def _product(self, terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
         # each part receives the cotangent times the other parts; division by a part would fail where it is zero
@@ -395,26 +395,6 @@ class Product(_Composite):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return Features.product(part.random_features(rng, count, width) for part in self.parts)
-
-
-def _add_stacks(terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
-    """Add covariances or variances of stacks; their pullbacks to the inputs have the same form."""
-
-    def pullback(bar):
-        return functools.reduce(tree.add, (pull(bar) for _, pull in terms))
-
-    return functools.reduce(operator.add, (K for K, _ in terms)), pullback
-
-
-def _multiply_stacks(terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
-    """Multiply covariances or variances of stacks; their pullbacks to the inputs have the same form."""
-    values = [K for K, _ in terms]
-
-    def pullback(bar):
-        others = (functools.reduce(operator.mul, values[:i] + values[i + 1 :], bar) for i in range(len(values)))
-        return functools.reduce(tree.add, (pull(rest) for (_, pull), rest in zip(terms, others, strict=True)))
-
-    return functools.reduce(operator.mul, values), pullback
 
 
 # -- multiples --------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ class Linear(Kernel):
     centre: Array | None = tree.constant(default=None, optional=True)
     variance_unit: Array | None = tree.unit(default=None)
     takes_groups: ClassVar[bool] = True
+    slopes: ClassVar[tuple[str, ...]] = ("variance",)
 
     @classmethod
     def centred(cls, X: Array, /) -> Self:

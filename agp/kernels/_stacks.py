@@ -5,9 +5,10 @@ kernels are sums over columns of entries that do not depend on the parameters, w
 inputs. For all settings together, these sums are one matrix product.
 """
 
+import operator
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -15,6 +16,9 @@ from agp.backend import Array, Pullback, backend_of
 
 class Stackable:
     """Base class for kernels, with the evaluation of stacks. By default, the kernel is called for each setting."""
+
+    slopes: ClassVar[tuple[str, ...]] = ()
+    """The names of parameters that are variances of slopes; `agp.integrate` varies their entries together."""
 
     def setting(self, s: int, /) -> Self:
         """Return the kernel of one setting of this stack."""
@@ -104,3 +108,23 @@ def stacked_distances(X: Array, Z: Array | None, lengthscale: Array, /) -> tuple
 def spread_scalars(x: Array, /) -> Array:
     """Return numbers [S] as [S, 1, 1], which broadcast with covariances [S, N, M]."""
     return x[:, None, None]
+
+
+def add_stacks(terms: list[tuple[Array, Pullback]], /) -> tuple[Array, Pullback]:
+    """Add covariances or variances of stacks; their pullbacks to the inputs have the same form."""
+
+    def pullback(bar):
+        return reduce(tree.add, (pull(bar) for _, pull in terms))
+
+    return reduce(operator.add, (K for K, _ in terms)), pullback
+
+
+def multiply_stacks(terms: list[tuple[Array, Pullback]], /) -> tuple[Array, Pullback]:
+    """Multiply covariances or variances of stacks; their pullbacks to the inputs have the same form."""
+    values = [K for K, _ in terms]
+
+    def pullback(bar):
+        others = (reduce(operator.mul, values[:i] + values[i + 1 :], bar) for i in range(len(values)))
+        return reduce(tree.add, (pull(rest) for (_, pull), rest in zip(terms, others, strict=True)))
+
+    return reduce(operator.mul, values), pullback

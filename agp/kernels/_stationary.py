@@ -90,11 +90,15 @@ class Stationary(ConstantVariance):
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         r2, pull = stacked_distances(X, Z, self.lengthscale)
-        shapes = tree.leaves(self, "parameter").items()
-        spread = {name: spread_scalars(x) for name, x in shapes if name not in ("variance", "lengthscale")}
-        g, slope = tree.with_leaves(self, spread).profile(r2)
+        g, slope = (self if self._has_no_shape else self._with_shapes_spread()).profile(r2)
         variance = spread_scalars(self.variance)
         return variance * g, lambda K_bar: pull(K_bar * slope() * variance)
+
+    def _with_shapes_spread(self) -> Self:
+        """Return the stack with the profile's own parameters as [S, 1, 1]."""
+        leaves = tree.leaves(self, "parameter").items()
+        shapes = {name: spread_scalars(x) for name, x in leaves if name not in ("variance", "lengthscale")}
+        return tree.with_leaves(self, shapes)
 
     def linearise(self, X: Array, /) -> Linearisation | None:
         # dK/dlog l_d = -2 v g'(r2) (x_d - z_d)^2 / l_d^2
@@ -167,8 +171,13 @@ class Stationary(ConstantVariance):
     @property
     def _scales_cotangents(self) -> bool:
         """Whether distances are computed from products and the profile has no parameters of its own."""
+        return not self.differences and self._has_no_shape
+
+    @property
+    def _has_no_shape(self) -> bool:
+        """Whether the profile has no parameters of its own."""
         usual = (Stationary.pull_shape, Stationary.shape_slopes)
-        return not self.differences and (type(self).pull_shape, type(self).shape_slopes) == usual
+        return (type(self).pull_shape, type(self).shape_slopes) == usual
 
     def _scale_pullback(self, pull: Callable, slope: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
         X_bar, Z_bar, lengthscale_bar = pull(slope, self.variance, scales)

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from agp._deprecated import former_methods
 from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
-from agp.likelihoods._base import Likelihood
-from agp.quantiles import average_samples
+from agp.likelihoods._base import Likelihood, average_samples
 
 Tails = list[tuple[Array, Array]]
 """The pairs P(y <= k) and P(y > k), each [S, N, P] for S samples, for k from 0 to C-2."""

@@ -36,6 +36,7 @@ class LogNormal(Likelihood):
     quadratic: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, float("inf"))
 
+    differs_by_sample = forward("logs.differs_by_sample")
     missing = forward("logs.missing")
     check_outputs = forward("logs.check_outputs")
     check_parameters = forward("logs.check_parameters")

@@ -21,7 +21,6 @@ from agp.models._variational import Variational
 __all__ = [
     "CGGP",
     "GPR",
-    "GPRMixture",
     "SGPR",
     "SOLVEGP",
     "SOLVEGPR",
@@ -32,6 +31,7 @@ __all__ = [
     "Coregionalised",
     "DeepGP",
     "Ensemble",
+    "GPRMixture",
     "Model",
     "Variational",
     "add_inducing",

@@ -360,6 +360,14 @@ class Model(ABC):
         If a pass over the data is required, the rows are processed in blocks that fit within `memory` MiB.
         """
 
+    _mixes: ClassVar[bool] = False
+    """Whether `agp.integrate` can integrate over the hyperparameters."""
+
+    @classmethod
+    def _mixture_of(cls, *_: Any) -> Any:
+        """Return the mixture of such models at several settings, if `_mixes` is true; see `GPRMixture`."""
+        return None
+
     def _held_rows(self) -> dict[str, Array]:
         """Return the stored X and y, and what is known of these rows, by name; by default, an empty dictionary."""
         return {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
 from agp._context import public
@@ -54,6 +54,7 @@ class GPR(Regression):
     noise: Array | None = tree.constant(default=None, optional=True)
 
     inducing: ClassVar[None] = None
+    _mixes: ClassVar[bool] = True
 
     @classmethod
     def from_data(cls, X: Array, y: Array, /, **parts: Unpack[ExactParts]) -> Self:
@@ -84,6 +85,12 @@ class GPR(Regression):
         Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
         """
         return leave_one_out(self, self._data)
+
+    @classmethod
+    def _mixture_of(cls, *parts: Any) -> Any:
+        from agp.models._gpr_mixture import GPRMixture  # it consists of models of this class
+
+        return GPRMixture(*parts)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
         """Return K + V, with the noise variances V of the rows."""

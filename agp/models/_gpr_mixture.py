@@ -17,7 +17,6 @@ from agp.priors import Priors
 from agp.processes import ExactMixture, Settings, check_shares
 from agp.random import weighted_quantiles
 
-
 SHOWN_SETTINGS = 48
 """The number of settings from which the relevance of columns is computed."""
 
@@ -33,13 +32,13 @@ class GPRMixture(Model):
     Parameters
     ----------
     models
-        A `GPR` for each kernel, with the hyperparameters at the mode of their posterior distribution, and the same data.
+        A `GPR` for each kernel, with the hyperparameters at the mode of their posterior, and the same data.
     settings
         The settings of each of these models.
     shares
         The weights w [S] of all settings, which are positive with the sum 1, in the order of `settings`.
     mean_function
-        The prior mean h, which is the same for all settings. That of `models` is the posterior mean of h plus a constant.
+        The prior mean h, which is the same for all settings. `models` have the posterior mean of h plus a constant.
     level
         The prior variance of this constant (0-d), which is integrated over; None means that there is none.
     priors
@@ -89,7 +88,7 @@ class GPRMixture(Model):
         return self.models[0].outputs
 
     @property
-    def X(self) -> Array:
+    def X(self) -> Array:  # noqa: N802 - as in `GPR`
         """The training inputs [N, D]."""
         return self.models[0].X
 
@@ -174,7 +173,11 @@ class GPRMixture(Model):
     def _posterior_process(self, *, memory: float | None = None) -> ExactMixture:  # noqa: ARG002
         model = self.models[0]
         residual = targets_of(model._data) - self.mean_function(model.X)[0]
-        known = {"level": self.level, "weights": model.weights, "noise": None if model.noise is None else model.noise[:, 0]}
+        known = {
+            "level": self.level,
+            "weights": model.weights,
+            "noise": None if model.noise is None else model.noise[:, 0],
+        }
         mean_function = self.mean_function
         process = ExactMixture(self.settings, self.shares, model.X, residual, mean_function, **known)
         process.check()
@@ -192,7 +195,7 @@ class GPRMixture(Model):
 
     def _leaf_intervals(self) -> dict[str, tuple[Any, Any]]:
         found, start = {}, 0
-        for i, (model, settings) in enumerate(zip(self.models, self.settings, strict=True)):
+        for i, settings in enumerate(self.settings):
             weights = to_numpy(self.shares)[start : start + settings.count]
             start += settings.count
             each = {f"kernel.{name}": x for name, x in tree.leaves(settings.kernel, "parameter").items()}

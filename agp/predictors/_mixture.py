@@ -6,7 +6,7 @@ Arrays [S N, ...] hold the N rows of the first sample, then those of the second,
 from typing import Any
 
 from agp.backend import Array, Pullback, backend_of, like
-from agp.quantiles import average_samples
+from agp.likelihoods import average_samples
 from agp.repairs import report
 
 
@@ -45,9 +45,7 @@ def mixture(moments: tuple[Array, Array], rows: int, shares: Array | None = None
     return centre, xp.where(over, xp.full_like(total, float(xp.finfo(total.dtype).max)), total)
 
 
-def slopes(
-    moments: tuple[Array, Array], pull: Pullback, X: Array, shares: Array | None = None
-) -> tuple[Array, Array]:
+def slopes(moments: tuple[Array, Array], pull: Pullback, X: Array, shares: Array | None = None) -> tuple[Array, Array]:
     """Compute the derivatives [N, P, D] of the mean and variance of the mixture with respect to X [N, D].
 
     `moments` are the means and variances [S N, P] of the samples at X, and ``pull(mean_bar, variance_bar) -> X_bar`` is

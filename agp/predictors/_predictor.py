@@ -8,7 +8,7 @@ from agp._context import public
 from agp.backend import Array, asarray_like, backend_of
 from agp.batch import Batch
 from agp.checks import check_finite, check_whole
-from agp.likelihoods import Likelihood, Prediction, with_row_noise
+from agp.likelihoods import Likelihood, Prediction, at_draws, average_parameters, with_row_noise
 from agp.linalg import covariance_with, nonnegative
 from agp.markup import html_with_fallback
 from agp.predictors._by_rows import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
@@ -62,6 +62,13 @@ class Predictor(Scores):
 
     def _repr_html_(self) -> str:
         return html_with_fallback(lambda: summary_html(self), self)
+
+    @property
+    def average_likelihood(self) -> Likelihood:
+        """The likelihood, with averages of parameters that differ between settings of the hyperparameters."""
+        if not self.likelihood.differs_by_sample:
+            return self.likelihood
+        return average_parameters(self.likelihood, self.processes[0].shares)
 
     # -- marginals --------------------------------------------------------------------------------------------------
 
@@ -167,9 +174,7 @@ class Predictor(Scores):
             msg = "predictions at unknown cells have no derivatives with respect to the inputs; fill in these cells."
             raise TypeError(msg)
 
-        def derived(
-            projection: tuple[tuple[Array, Array], Any], shares: Array | None, X: Array
-        ) -> tuple[Array, Array]:
+        def derived(projection: tuple[tuple[Array, Array], Any], shares: Array | None, X: Array) -> tuple[Array, Array]:
             return slopes(*projection, X, shares)
 
         names = ("slope of the mean", "slope of the variance")
@@ -234,6 +239,15 @@ class Predictor(Scores):
             return xp.concat([self._draw(*part, X, rng) for part in parts], axis=0)
 
         return self._map_sets(sampled, X)
+
+    def likelihood_of_draws(self, count: int, /, *, seed: int = 0) -> Likelihood:
+        """Return the likelihood of observations of the functions [count, N, P] that `sample` draws with this seed.
+
+        If the model averages over settings of the hyperparameters, the noise variance differs between draws.
+        """
+        if not self.likelihood.differs_by_sample:
+            return self.likelihood
+        return at_draws(self.likelihood, self.processes[0].numbers_of_draws(count, generator(seed, 22)))
 
     def _draw(self, process: Process, factor: Any, count: int, X: Array, rng: Any) -> Array:
         """Draw joint samples [count, n, P] of a Gaussian process at X [n, D]."""

@@ -245,7 +245,7 @@ class Scores(ByRows):
         noise: Array | None,
         memory: float | None,
     ) -> Array:
-        """Compute scores in chunks of rows, from marginals [S n, P], the rows of each chunk and the samples' weights [S].
+        """Compute scores in chunks of rows, from marginals [S n, P], the rows and the weights [S].
 
         `what` is the name of the score. If it is given, NonFiniteError is raised for scores that are not finite.
         """

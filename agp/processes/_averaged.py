@@ -28,8 +28,7 @@ def check_shares(name: str, what: str, weights: Array, count: int, reference: tu
     check_like(name, weights, *reference)
     if tuple(weights.shape) != (count,):
         msg = (
-            f"{name} has shape {tuple(weights.shape)}, but must have shape ({count},); pass one weight for each "
-            f"{what}."
+            f"{name} has shape {tuple(weights.shape)}, but must have shape ({count},); pass one weight for each {what}."
         )
         raise ValueError(msg)
     B = backend_of(weights)

@@ -123,12 +123,16 @@ class Process(MixedPrecision, MultiOutput):
         Raise TypeError if the process is not Gaussian.
         """
 
-    def parts_of_draws(self, factor: Any, count: int, rng: Any, /) -> list[tuple["Process", Any, int]]:  # noqa: ARG002
+    def parts_of_draws(self, factor: Any, count: int, rng: Any, /) -> list[tuple["Process", Any, int]]:
         """Return Gaussian processes with their factors, and how many of `count` draws are from each of them.
 
         By default, all draws are from the process itself. A mixture chooses its components with the NumPy generator.
         """
         return [(self, factor, count)]
+
+    def numbers_of_draws(self, count: int, rng: Any, /) -> list[tuple[int, int]]:
+        """Return pairs of a sample and how many of `count` draws are from it, as in `parts_of_draws`."""
+        return [(0, count)]
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         """Draw `count` function samples from the process, with a NumPy generator on the host.

@@ -132,7 +132,10 @@ class ExactMixture(Process):
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(X).xp
         h, pull_mean = self.mean_function(X)
-        parts = [_project(one, factor_of, self.level, self.X, X) for one, factor_of in zip(self.settings, factor, strict=True)]
+        parts = [
+            _project(one, factor_of, self.level, self.X, X)
+            for one, factor_of in zip(self.settings, factor, strict=True)
+        ]
         mean = xp.concat([change for (change, _), _ in parts], axis=0) + h
         var = xp.concat([var for (_, var), _ in parts], axis=0)
         shape, spread = (-1, self.outputs), (*var.shape, self.outputs)
@@ -172,7 +175,10 @@ class ExactMixture(Process):
     # -- draws ------------------------------------------------------------------------------------------------------
 
     def parts_of_draws(self, factor: Any, count: int, rng: Any, /) -> list[tuple[Process, Any, int]]:
-        return [(*self._setting(factor, s), number) for s, number in numbers_of_draws(to_numpy(self.shares), count, rng)]
+        return [(*self._setting(factor, s), number) for s, number in self.numbers_of_draws(count, rng)]
+
+    def numbers_of_draws(self, count: int, rng: Any, /) -> list[tuple[int, int]]:
+        return numbers_of_draws(to_numpy(self.shares), count, rng)
 
     def _setting(self, factor: Any, s: int) -> tuple[Sparse, ExactFactor]:
         """Return the exact GP of a setting, and its factor."""
@@ -203,8 +209,8 @@ class ExactMixture(Process):
         rows = {
             "X": xp.concat([self.X, batch.X], axis=0),
             "residual": xp.concat([self.residual, y - self.mean_function(batch.X)[0]], axis=0),
-            "weights": _joined(self.weights, batch.weights, self.X, batch.X, 1.0),
-            "noise": _joined(self.noise, None if batch.noise is None else batch.noise[:, 0], self.X, batch.X, 0.0),
+            "weights": _join_rows(self.weights, batch.weights, self.X, batch.X, 1.0),
+            "noise": _join_rows(self.noise, None if batch.noise is None else batch.noise[:, 0], self.X, batch.X, 0.0),
         }
         more = dataclasses.replace(self, **rows)
         gain = more.log_evidence() - self.log_evidence()
@@ -276,11 +282,10 @@ def _project(
     return (Kuf.mT @ factor.weights, var), pullback
 
 
-def _joined(old: Array | None, new: Array | None, X: Array, others: Array, usual: float) -> Array | None:
+def _join_rows(old: Array | None, new: Array | None, X: Array, others: Array, usual: float) -> Array | None:
     """Concatenate numbers of old and new rows; numbers that are None have the usual value."""
     if old is None and new is None:
         return None
     xp = backend_of(X).xp
     parts = [xp.full((x.shape[0],), usual, **like(X)) if one is None else one for one, x in ((old, X), (new, others))]
     return xp.concat(parts, axis=0)
-

@@ -1,5 +1,6 @@
 """Few rows: exact GPs whose hyperparameters are integrated over instead of chosen."""
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -8,8 +9,8 @@ import numpy as np
 from agp import tree
 from agp.backend import backend_of
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
-from agp.means import ConstantMean, ZeroMean
 from agp.models import GPR, GPRMixture
+from agp.priors import as_priors
 from agp.selection._climb import exact_gp
 from agp.selection._plan import Plan
 from agp.selection._result import Candidate
@@ -45,7 +46,9 @@ def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, lim
     rows, lazy = data.X.shape[0], backend_of(data.X).is_lazy
     if hyperparameters == "mixture" and (lazy or rows > MOST_ROWS):
         where = "in an array that is not in memory" if lazy else f"{rows:,} rows"
-        msg = f"hyperparameters is 'mixture', which is for at most {MOST_ROWS:,} rows in memory, not {where}; use 'auto'."
+        msg = (
+            f"hyperparameters is 'mixture', which is for at most {MOST_ROWS:,} rows in memory, not {where}; use 'auto'."
+        )
         raise ValueError(msg)
     if hyperparameters != "auto":
         return hyperparameters == "mixture"
@@ -89,8 +92,12 @@ def mix(plan: Plan, data: Data, watch: Any) -> Mixed:
 
 def _start(plan: Plan, kernel: Kernel, data: Data) -> GPR:
     """Return the untrained model, or a trained one if the coefficients of its mean function are not integrated over."""
-    parts = plan.parts(kernel, data)
-    parts["priors"] = None if isinstance(plan.priors, str) else plan.priors
+    priors = None if isinstance(plan.priors, str) else plan.priors
+    parts = plan.parts(kernel, data) | {"priors": None}
     model = exact_gp(data, kernel=kernel, **parts)
-    known = isinstance(model.mean_function, ConstantMean | ZeroMean)
+    if priors and isinstance(plan.kernel, str):  # the constant has few of the parameters
+        names = [*tree.leaves(model, "parameter")]
+        priors = {at: prior for at, prior in priors.items() if any(tree.matches(name, at) for name in names)}
+    model = dataclasses.replace(model, priors=as_priors(priors))
+    known = model.mean_function.is_constant or not tree.leaves(model.mean_function, "parameter")
     return model if known else fit(model, data.X, data.y).model

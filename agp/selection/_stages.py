@@ -25,11 +25,11 @@ from agp.selection._climb import (
     parts_beside,
 )
 from agp.selection._collapse import Collapse, collapse
+from agp.selection._mixture import mix
 from agp.selection._plan import Plan
 from agp.selection._race import SAMPLE, STEPS, Race, train_revived
 from agp.selection._result import Candidate, RegressionResult
 from agp.selection._rows import Data, Rows, finite_average
-from agp.selection._mixture import mix
 from agp.selection._signal import (
     CLEAR,
     PERMUTED_STEPS,
@@ -387,7 +387,7 @@ class Fit:
         return Found(model, one.kernel, kind, bound, seen, one.scores.held_out, held_out=True)
 
     def _has_signal(self, best: Found, gain: float) -> bool:
-        """Whether a gain in evidence, in nats, is not due to chance: if it is clear, or exceeds that of permutations."""
+        """Whether a gain in evidence, in nats, is not due to chance: it is clear, or exceeds that of permutations."""
         columns = self.rows.data.X.shape[1]
         if not 0.0 < gain <= CLEAR + columns or self.watch.is_done or self.watch.interrupted:
             return gain > 0.0

@@ -1,7 +1,7 @@
 """Weak priors on the hyperparameters of exact GPs, as a normal distribution of logarithms.
 
-The coordinates phi [m] are logarithms of ratios between hyperparameters and their medians under the prior. The vector of
-`agp.training.Coordinates` is base + T phi, where T ties entries that share a coordinate.
+The coordinates phi [m] are logarithms of ratios between hyperparameters and their medians under the prior. The vector
+of `agp.training.Coordinates` is base + T phi, where T ties entries that share a coordinate.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from agp import tree
 from agp.backend import to_numpy
 from agp.constraints import REAL
-from agp.kernels import Linear
+from agp.kernels import Kernel
 from agp.priors import assign_priors
 from agp.training._newton import Coordinates, prior_along_coordinates
 
@@ -93,15 +93,16 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
     """Return the prior on these parameters of a `GPR`; parameters without a prior of the model have weak priors.
 
     In units from the data, lengthscales have the median 1, which is the spread of the column times the square root of
-    the number of columns, variances the median 1, the noise variance and slopes of linear kernels 0.1. Logarithms are
-    normal, with standard deviation 1, or 1.5 for noise and slopes. All variances share a further factor, whose
-    logarithm has standard deviation 3, so that the scale of the targets is almost unknown. The entries of a linear
+    the number of columns, variances the median 1, the noise variance 0.05, and slopes of linear kernels 0.1. Logarithms
+    are normal, with standard deviation 1, or 1.5 for noise and slopes. All variances share a further factor, whose
+    logarithm has standard deviation 10, so that the scale of the targets is almost unknown. The entries of a linear
     kernel share one factor. Of more than `MANY_COLUMNS` columns, those that contain only 0 and 1 share one factor of
     their lengthscales. A parameter without a unit has its present value as the median.
     """
     coordinates = Coordinates(model, names)
     own = {leaf.name: prior for leaf, prior in assign_priors(model)} if model.priors else {}
-    slopes = {tree.join_path(path, "variance") for path, _ in tree.nodes(model, Linear).items()}
+    kernels = tree.nodes(model, Kernel).items()
+    slopes = {tree.join_path(path, name) for path, kernel in kernels for name in kernel.slopes}
     scaled = _scale_leaves(model)
     common_columns = columns_to_tie(model.X)
     base, columns, deviations, common, given = coordinates.vector_of(model), [], [], [], []

@@ -25,8 +25,8 @@ LEAST_VARIANCE = 1e-6
 EDGE = 1e-10
 """The smallest distance of uniform numbers from 0 and 1."""
 TILT_STEPS, TILT_PENALTY, TILT_LENGTH = 20, 1e-3, 0.5
-"""The number of Newton steps that match moments, the penalty for large tilts, and the largest change of a coefficient in
-a step."""
+"""The number of Newton steps that match moments, the penalty for large tilts, and the largest change of a
+coefficient in a step."""
 
 
 class Proposal(NamedTuple):
@@ -93,7 +93,11 @@ def sample_density(
     points, values, proposals = np.empty((0, size)), np.empty(0), []
     stages: list[Any] = [plan, *sizes[1:], count]
     for stage in stages:
-        new = stage if stage is plan else [_matched(points, truncate(_weights(points, values, proposals)[0]), stage)]
+        new = (
+            stage
+            if stage is plan
+            else [_match_proposal(points, truncate(_weights(points, values, proposals)[0]), stage)]
+        )
         for one in new:
             added = one.centre + draws[used : used + one.count] @ one.root.T
             found = log_density(added)
@@ -102,7 +106,7 @@ def sample_density(
             proposals.append(one)
     weights, log_total = _weights(points, values, proposals)
     last = values[-count:] - proposals[-1].log_density(points[-count:])
-    own = truncate(_normalised(last))
+    own = truncate(_normalise(last))
     tilted = match_moments(points[-count:], own, points, truncate(weights))
     return Weighted(points[-count:], tilted, log_total, 1.0 / float(np.sum(weights * weights)))
 
@@ -111,7 +115,7 @@ def _finite_or_least(values: Numbers) -> Numbers:
     return np.where(np.isfinite(values), values, -np.inf)
 
 
-def _normalised(logs: Numbers) -> Numbers:
+def _normalise(logs: Numbers) -> Numbers:
     largest = np.max(logs)
     if not np.isfinite(largest):
         msg = "the density is not finite at any point"
@@ -124,7 +128,7 @@ def _weights(points: Numbers, values: Numbers, proposals: list[Proposal]) -> tup
     """Return the weights of all points under the mixture of all proposals, and the log of the integral."""
     logs = np.stack([np.log(one.count) + one.log_density(points) for one in proposals])
     ratios = values - np.logaddexp.reduce(logs, axis=0)  # proposals are weighted by their numbers of points
-    weights = _normalised(ratios)
+    weights = _normalise(ratios)
     return weights, float(np.logaddexp.reduce(ratios)) - _log_constant(points.shape[1])
 
 
@@ -141,7 +145,7 @@ def truncate(weights: Numbers) -> Numbers:
     return kept / np.sum(kept)
 
 
-def _matched(points: Numbers, weights: Numbers, count: int) -> Proposal:
+def _match_proposal(points: Numbers, weights: Numbers, count: int) -> Proposal:
     """Return the proposal with the mean and the covariance of weighted points."""
     mean = weights @ points
     apart = points - mean
@@ -185,7 +189,7 @@ def match_moments(points: Numbers, weights: Numbers, others: Numbers, theirs: Nu
         curvature = apart.T @ (apart * tilted[:, None]) + TILT_PENALTY * np.eye(len(a))
         step = np.linalg.solve(curvature, goal - now - TILT_PENALTY * a)
         a = a + step * min(1.0, TILT_LENGTH / max(float(np.max(np.abs(step))), 1e-300))
-        tilted = _normalised(logs + features @ a)
+        tilted = _normalise(logs + features @ a)
     return tilted
 
 

@@ -18,8 +18,8 @@ from agp.checks import check_whole
 from agp.errors import NonFiniteError
 from agp.kernels import Constant
 from agp.linalg import add_diagonal, noisy_cholesky
-from agp.means import ConstantMean, ZeroMean
-from agp.models import GPR, GPRMixture
+from agp.means import ZeroMean
+from agp.models import GPR, GPRMixture, Model
 from agp.processes import Settings
 from agp.training._hyper_prior import HyperPrior, hyper_prior
 from agp.training._importance import Weighted, sample_density
@@ -39,7 +39,11 @@ ADAPTATIONS, PER_ADAPTATION = 9, 64
 """The maximum number of adaptations, and the minimum number of points in each."""
 LEVEL = 1e3
 """The prior variance of a constant mean, in units of the targets' variance."""
-STARTS = ({}, {"kernel": 1.0, "noise_variance": 0.1, "slopes": 0.2}, {"kernel": 0.3, "noise_variance": 5.0, "slopes": 5.0})
+STARTS = (
+    {},
+    {"kernel": 1.0, "noise_variance": 0.1, "slopes": 0.2},
+    {"kernel": 0.3, "noise_variance": 5.0, "slopes": 5.0},
+)
 """Factors of variances, relative to their prior medians, for starts of the search for modes; 1 by default."""
 MODE_STEPS, MODE_TOLERANCE, LIMIT, NEAR = 40, 1e-3, 16.0, 0.2
 """The maximum number of evaluations for a mode, the predicted gain in nats at which the search ends, the largest
@@ -135,7 +139,7 @@ def integrate(
     posterior_shares = posterior_shares / np.sum(posterior_shares)
     kept = [(one, share) for one, share in zip(found, posterior_shares, strict=True) if share > 0.0]
     weights = np.concatenate([share * weighted.weights for (_, weighted, _), share in kept])
-    mixture = GPRMixture(
+    mixture = given[0]._mixture_of(
         tuple(model for (model, _, _), _ in kept),
         tuple(posterior.settings(weighted.points) for (_, weighted, posterior), _ in kept),
         asarray_like(weights / np.sum(weights), given[0].X),
@@ -147,7 +151,7 @@ def integrate(
 
 def _check_models(models: tuple[Any, ...]) -> None:
     for model in models:
-        if not isinstance(model, GPR):
+        if not (isinstance(model, Model) and model._mixes):
             msg = f"integrate needs a GPR, but got {type(model).__name__}; build one with GPR.from_data."
             raise TypeError(msg)
         model._check_parts()
@@ -203,7 +207,7 @@ class HyperPosterior:
         data = model._data
         targets = targets_of(data)
         self.level: Array | None = None
-        if isinstance(model.mean_function, ConstantMean):
+        if model.mean_function.is_constant:
             variance = float(backend_of(targets).xp.mean(backend_of(targets).xp.var(targets, axis=0))) or 1.0
             self.level = asarray_like(np.asarray(LEVEL * variance), model.X)
         centred = targets - model.mean_function(model.X)[0]
@@ -222,9 +226,9 @@ class HyperPosterior:
             moved[leaf.name] = value if leaf.unit is None else leaf.unit * value
         kernel = {name: moved.get(f"kernel.{name}") for name in tree.leaves(self.model.kernel, "parameter")}
         still = tree.leaves(self.model.kernel, "parameter")
-        stack = {name: _repeated(still[name], len(points)) if x is None else x for name, x in kernel.items()}
+        stack = {name: _repeat(still[name], len(points)) if x is None else x for name, x in kernel.items()}
         noise = moved.get("likelihood.noise_variance")
-        noise = _repeated(self.model.likelihood.noise_variance, len(points)) if noise is None else noise
+        noise = _repeat(self.model.likelihood.noise_variance, len(points)) if noise is None else noise
         return Settings(tree.with_leaves(self.model.kernel, stack), noise)
 
     def _leaves(self) -> tuple[Any, Any, Any]:
@@ -380,6 +384,6 @@ class _Coordinates:
     linear: npt.NDArray[np.bool_]
 
 
-def _repeated(x: Array, count: int) -> Array:
+def _repeat(x: Array, count: int) -> Array:
     xp = backend_of(x).xp
     return xp.broadcast_to(x[None, ...], (count, *x.shape))

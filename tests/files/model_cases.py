@@ -11,7 +11,22 @@ import numpy as np
 from safetensors import safe_open
 
 import agp
-from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, Ensemble, GPRMixture, to_numpy, tree
+from agp import (
+    CGGP,
+    GPR,
+    SGPR,
+    SOLVEGP,
+    SOLVEGPR,
+    SVGP,
+    TSVGP,
+    TVGP,
+    CaGP,
+    DeepGP,
+    Ensemble,
+    GPRMixture,
+    to_numpy,
+    tree,
+)
 from agp.actions import ConjugateGradients, DenseActions
 from agp.inducing import JointInducing, Patches, Points
 from agp.kernels import (

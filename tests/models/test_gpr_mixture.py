@@ -1,4 +1,4 @@
-"""A mixture over hyperparameters is the weighted mixture of the exact GPs of its settings, in everything it predicts."""
+"""A mixture over hyperparameters is the weighted mixture of the exact GPs of its settings, in all predictions."""
 
 import numpy as np
 import pytest
@@ -186,9 +186,7 @@ def test_left_out_rows_are_those_of_settings_without_them():
     found = mixture.leave_one_out()
     for n in (0, 5, 11):
         keep = np.arange(12) != n
-        rest = [
-            GPR(one.kernel, one.likelihood, X=X[keep], y=Y[keep], mean_function=one.mean_function) for one in parts
-        ]
+        rest = [GPR(one.kernel, one.likelihood, X=X[keep], y=Y[keep], mean_function=one.mean_function) for one in parts]
         gains = [float(a.bound(a.X, a.y)[0]) - float(b.bound(b.X, b.y)[0]) for a, b in zip(rest, parts, strict=True)]
         without = w * np.exp(gains - np.max(gains))
         without = without / without.sum()

@@ -9,7 +9,7 @@ import pytest
 from helpers import toy_data
 
 import agp
-from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, Ensemble, models, tree
+from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, Ensemble, GPRMixture, models, tree
 from agp.batch import Batch
 from agp.models import Model, SiteModel, Variational
 from agp.predictors import Predictor
@@ -34,6 +34,7 @@ OWN = {
     DeepGP: {"convolutional", "prediction_samples"},
     Ensemble: {"likelihood", "spread"},
     GPR: KNOWN | {"leave_one_out"},
+    GPRMixture: {"X", "y", "kernel_shares", "leave_one_out", "level", "likelihood", "mode", "setting"},
     CGGP: KNOWN | SETTINGS,
     SGPR: KNOWN | {"jitter", "to_svgp", "upper_bound"},
     SOLVEGPR: KNOWN | {"jitter", "sizes", "second", "tight", "to_solve", "upper_bound"},
@@ -64,7 +65,7 @@ def test_what_a_class_lists_beyond_the_common_names(cls):
     assert listed(cls) - SHARED - PARTS - {"stochastic", "from_data"} == OWN[cls]
     assert listed(cls) >= SHARED
     fields = {field.name for field in tree._fields.FIELDS.get(cls, ())}
-    if cls not in (Model, Variational, SiteModel, Ensemble):
+    if cls not in (Model, Variational, SiteModel, Ensemble, GPRMixture):
         assert PARTS | {"stochastic", "from_data"} <= listed(cls) | fields
 
 
@@ -74,7 +75,7 @@ def test_the_predictions_are_those_of_predictors():
 
 # -- kernel, inducing, posterior and mean_function --------------------------------------------------------------------
 
-ONE_PROCESS = [cls for cls in OWN if cls not in (Model, Variational, SiteModel, DeepGP, Ensemble)]
+ONE_PROCESS = [cls for cls in OWN if cls not in (Model, Variational, SiteModel, DeepGP, Ensemble, GPRMixture)]
 
 
 @pytest.mark.parametrize("cls", ONE_PROCESS, ids=lambda cls: cls.__name__)

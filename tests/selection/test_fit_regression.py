@@ -3,6 +3,7 @@
 import math
 import re
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from helpers import as_arrays, assert_close, inducing_inputs, process
 from tables import WAYS, assert_predicts, bits, table
 
 import agp
+from agp import selection
 from agp.inducing import Points
 from agp.priors import LogNormal
-from agp.selection import Candidate, RegressionResult, Stage, _race, _stages, fit_regression
+from agp.selection import Candidate, RegressionResult, Stage, _race, _stages
 from agp.selection._climb import Climber, exact_gp
 from agp.selection._collapse import collapse
 from agp.selection._plan import Plan
@@ -22,6 +24,9 @@ from agp.selection._rows import Data
 from agp.selection._trial import Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import baseline
+
+fit_regression = partial(selection.fit_regression, hyperparameters="mode")
+"""The search for one setting; `test_few_rows.py` tests the integration over settings."""
 
 KINDS = {"sample": "GPR", "larger": "GPR", "exact": "GPR", "collapsed": "SVGP"}
 STAGES = {

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from functools import partial
 from pydoc import locate
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from tables import WAYS, At, assert_predicts, table
 
 import agp
+from agp import selection
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NotPositiveDefiniteError
-from agp.selection import _stages, fit_regression
+from agp.selection import _stages
 from agp.selection._climb import SPEED, Climber, operations
 from agp.selection._plan import Plan
 from agp.selection._result import Candidate
@@ -18,6 +20,9 @@ from agp.selection._rows import Data, subsample_rows
 from agp.selection._trial import Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import _resume
+
+fit_regression = partial(selection.fit_regression, hyperparameters="mode")
+"""The search for one setting; `test_few_rows.py` tests the integration over settings."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
 

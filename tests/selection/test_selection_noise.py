@@ -1,16 +1,21 @@
 """Tables whose inputs do not predict the targets: the model predicts their mean and variance, with a warning."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from tables import table
 
 import agp
+from agp import selection
 from agp.errors import NoSignalWarning
 from agp.means import LinearMean
-from agp.selection import fit_regression
 from agp.selection._rows import Data
 from agp.selection._signal import predicts
 from agp.training import baseline
+
+fit_regression = partial(selection.fit_regression, hyperparameters="mode")
+"""The search for one setting; `test_few_rows.py` tests the integration over settings."""
 
 SHAPES = {"sample": (20, 1), "wide": (20, 30), "larger": (36, 2), "exact": (55, 3), "collapsed": (110, 2)}
 

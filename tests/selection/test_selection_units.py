@@ -1,14 +1,19 @@
 """What is chosen, and what is predicted, does not depend on the units of the data."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from tables import WAYS, table
 
 import agp
-from agp.selection import fit_regression
+from agp import selection
 from agp.selection._climb import on_rows
 from agp.selection._kernel import _sample
 from agp.selection._rows import Data
+
+fit_regression = partial(selection.fit_regression, hyperparameters="mode")
+"""The search for one setting; `test_few_rows.py` tests the integration over settings."""
 
 COLUMNS = {"metres": (1.0, 1.0), "large": (1e6, 1e6), "small": (1e-6, 1e-6), "mixed": (1e6, 1e-6)}
 TARGETS = {"large": (1e6, 0.0), "small": (1e-6, 0.0), "far": (1.0, 1e6), "all": (1e-6, -1e6)}

@@ -1,13 +1,19 @@
 """Weights and known noise of rows in `fit_regression`: weights of whole numbers are repeated rows."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from tables import WAYS, assert_predicts, bits, table
 
 import agp
+from agp import selection
 from agp.kernels import RBF
 from agp.likelihoods import Bernoulli, Poisson
-from agp.selection import _stages, fit_regression, select_kernel
+from agp.selection import _stages, select_kernel
+
+fit_regression = partial(selection.fit_regression, hyperparameters="mode")
+"""The search for one setting; `test_few_rows.py` tests the integration over settings."""
 
 
 def replicates(rows, seed=0):

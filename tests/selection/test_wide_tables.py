@@ -1,16 +1,21 @@
 """Tables with many columns: the linear part of the search, the rows of training, and the time of a fit."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from agp import GPR, RBF, Gaussian, tree
+from agp import GPR, RBF, Gaussian, selection, tree
 from agp.kernels import Linear
 from agp.priors import LogNormal
-from agp.selection import Candidate, _stages, fit_regression
+from agp.selection import Candidate, _stages
 from agp.selection._climb import affordable_rows, operations
 from agp.selection._race import LINEAR, is_near, reestimate_slopes, train_revived
 from agp.selection._trial import Trial
 from agp.training._information import Information
+
+fit_regression = partial(selection.fit_regression, hyperparameters="mode")
+"""The search for one setting; `test_few_rows.py` tests the integration over settings."""
 
 
 @pytest.fixture

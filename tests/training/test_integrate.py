@@ -245,7 +245,9 @@ def test_wrong_arguments():
         agp.integrate([])
     with pytest.raises(ValueError, match="train it on the same data"):
         agp.integrate([model, GPR.from_data(X + 1.0, Y)])
-    with pytest.raises(ValueError, match=r"shares is \(1.0,\), but must contain a positive number for each of 2 models"):
+    with pytest.raises(
+        ValueError, match=r"shares is \(1.0,\), but must contain a positive number for each of 2 models"
+    ):
         agp.integrate([model, model], shares=(1.0,))
     with pytest.raises(ValueError, match="settings"):
         agp.integrate(model, settings=1)
