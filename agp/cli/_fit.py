@@ -30,6 +30,7 @@ from agp.io import check_writable
 from agp.kernels import kernel_or_auto
 from agp.likelihoods import LIKELIHOODS as NUMERIC
 from agp.methods import METHODS, OUTPUTS
+from agp.selection import HYPERPARAMETERS
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
 Train a Gaussian process on a table (.csv, .parquet, .npz) and save the model.
@@ -47,6 +48,7 @@ options:
   --kernel TEXT        auto (default), or text such as "matern32 + linear"
   --likelihood NAME    gaussian, student-t, poisson, gamma, beta, ordinal, ...
   --transform log      model the logarithm of positive targets
+  --hyperparameters NAME   auto (average for few rows), mode, or mixture
   --outputs NAME       shared, separate, coregionalised or intrinsic targets
   --num-inducing M, --layers L   inducing inputs, or auto; layers if deep
   --backend NAME, --device NAME, --dtype NAME   array library, device, precision
@@ -94,6 +96,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--exposure")
     parser.add_argument("--weights")
     parser.add_argument("--noise", action="append", default=[])
+    parser.add_argument("--hyperparameters", choices=HYPERPARAMETERS, default="auto")
     parser.add_argument("--outputs", choices=OUTPUTS)
     parser.add_argument("--num-inducing", type=COUNT)
     parser.add_argument("--layers", type=whole(1))
@@ -337,12 +340,14 @@ def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> t
         own["likelihood"] = a.likelihood
     if task == "regression":
         own |= {"target_transform": a.transform, "outputs": a.outputs or OUTPUTS[0]}
+        own |= {"hyperparameters": a.hyperparameters}
         own |= {"missing_targets": "ignore" if y.ndim == 2 else "refuse"}
     own |= {name: vars(a)[name] for name in OF_ESTIMATORS} | {"keep": a.keep or None}
     estimator = cls(**own, random_state=a.seed, verbose=not a.quiet and sys.stderr.isatty())
     began = time.perf_counter()
     estimator.fit(X, y, **beside).set_params(verbose=False)
-    ending = f"{'' if estimator.converged_ else 'not '}converged after {estimator.n_iter_:,} steps"
+    steps = f"{estimator.n_iter_:,} step{'s' * (estimator.n_iter_ != 1)}"
+    ending = f"{'' if estimator.converged_ else 'not '}converged after {steps}"
     seconds = time.perf_counter() - began
     lines = [f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}"]
     if not estimator.learned_:

@@ -59,6 +59,8 @@ class KernelRelevance(NamedTuple):
     """The number of rows from which the standard deviations were computed; 0 if they are unknown."""
     reason: str
     """Why the standard deviations are unknown; empty if they are known."""
+    settings: int = 0
+    """The number of settings of the hyperparameters of which averages and standard deviations were computed, or 0."""
 
 
 class PermutationImportance(NamedTuple):
@@ -159,12 +161,9 @@ def _of_settings(subject: Subject, settings: list[tuple[float, Any]], rows: Host
     mean = weights @ shares
     deviation = np.sqrt(weights @ (shares - mean) ** 2)
     first = _lengthscales(replace(subject, model=subject.model.mode))
-    same = [
-        (weight, found)
-        for weight, found in zip(weights, map(_lengthscales, at), strict=True)
-        if len(found) == len(first)
-    ]
-    lengthscales = ()
+    each = zip(weights, map(_lengthscales, at), strict=True)
+    same = [(weight, found) for weight, found in each if len(found) == len(first)]
+    lengthscales: tuple[Lengthscale, ...] = ()
     if first:
         logs = np.log([[scale.value for scale in found] for _, found in same])
         own = np.asarray([weight for weight, _ in same]) / sum(weight for weight, _ in same)
@@ -172,7 +171,7 @@ def _of_settings(subject: Subject, settings: list[tuple[float, Any]], rows: Host
         spread = np.sqrt(own @ (logs - centre) ** 2)
         pairs = zip(first, np.exp(centre).tolist(), np.exp(spread).tolist(), strict=True)
         lengthscales = tuple(scale._replace(value=value, factor=factor) for scale, value, factor in pairs)
-    return KernelRelevance(tuple(subject.groups), mean, deviation, lengthscales, len(rows), "")
+    return KernelRelevance(tuple(subject.groups), mean, deviation, lengthscales, len(rows), "", len(settings))
 
 
 def _check_columns(model: Any) -> None:

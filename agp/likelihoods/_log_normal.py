@@ -36,11 +36,14 @@ class LogNormal(Likelihood):
     quadratic: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, float("inf"))
 
-    differs_by_sample = forward("logs.differs_by_sample")
     missing = forward("logs.missing")
     check_outputs = forward("logs.check_outputs")
     check_parameters = forward("logs.check_parameters")
     variance_cost = forward("logs.variance_cost")
+
+    @property
+    def differs_by_sample(self) -> bool:
+        return self.logs.differs_by_sample
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         log_y = backend_of(y).xp.log(y)

@@ -182,11 +182,9 @@ class ExactMixture(Process):
 
     def _setting(self, factor: Any, s: int) -> tuple[Sparse, ExactFactor]:
         """Return the exact GP of a setting, and its factor."""
-        place = s
-        for one, factor_of in zip(self.settings, factor, strict=True):  # noqa: B007 - the setting that is found
-            if place < one.count:
-                break
-            place -= one.count
+        starts = [sum(other.count for other in self.settings[:i]) for i in range(len(self.settings))]
+        i = max(i for i, start in enumerate(starts) if start <= s)
+        one, factor_of, place = self.settings[i], factor[i], s - starts[i]
         noise = self._row_noise(one.noise)[place, ...]
         root, weights = factor_of.root[place, ...], factor_of.weights[place, ...]
         kernel = one.kernel.setting(place)

@@ -35,7 +35,7 @@ class Proposal(NamedTuple):
     centre: Numbers
     root: Numbers
     """R [m, m]; the points are centre + R t."""
-    count: int
+    points: int
 
     def log_density(self, points: Numbers) -> Numbers:
         """Return the log densities [S] of points [S, m], up to a constant that all proposals share."""
@@ -99,9 +99,9 @@ def sample_density(
             else [_match_proposal(points, truncate(_weights(points, values, proposals)[0]), stage)]
         )
         for one in new:
-            added = one.centre + draws[used : used + one.count] @ one.root.T
+            added = one.centre + draws[used : used + one.points] @ one.root.T
             found = log_density(added)
-            used += one.count
+            used += one.points
             points, values = np.concatenate([points, added]), np.concatenate([values, _finite_or_least(found)])
             proposals.append(one)
     weights, log_total = _weights(points, values, proposals)
@@ -126,7 +126,7 @@ def _normalise(logs: Numbers) -> Numbers:
 
 def _weights(points: Numbers, values: Numbers, proposals: list[Proposal]) -> tuple[Numbers, float]:
     """Return the weights of all points under the mixture of all proposals, and the log of the integral."""
-    logs = np.stack([np.log(one.count) + one.log_density(points) for one in proposals])
+    logs = np.stack([np.log(one.points) + one.log_density(points) for one in proposals])
     ratios = values - np.logaddexp.reduce(logs, axis=0)  # proposals are weighted by their numbers of points
     weights = _normalise(ratios)
     return weights, float(np.logaddexp.reduce(ratios)) - _log_constant(points.shape[1])
@@ -149,11 +149,11 @@ def _match_proposal(points: Numbers, weights: Numbers, count: int) -> Proposal:
     """Return the proposal with the mean and the covariance of weighted points."""
     mean = weights @ points
     apart = points - mean
-    covariance = apart.T @ (apart * weights[:, None])
+    covariance: Any = apart.T @ (apart * weights[:, None])
     return Proposal(mean, np.linalg.cholesky(covariance + LEAST_VARIANCE * np.eye(len(mean))), count)
 
 
-def _root_of_inverse(curvature: Numbers) -> Numbers:
+def _root_of_inverse(curvature: Numbers) -> Any:
     values, vectors = np.linalg.eigh(curvature)
     # the symmetric root does not depend on the signs and the order of the eigenvectors
     return WIDER * (vectors / np.sqrt(np.maximum(values, LEAST_CURVATURE))) @ vectors.T

@@ -97,7 +97,10 @@ def test_a_table_with_a_mark_a_text_and_a_hole_says_which_option_makes_it_work(s
     estimator = agp.load("m.safetensors")
     mean, deviation = estimator.predict(holed.drop(columns="sound"), return_std=True)
     np.testing.assert_allclose(found["mean"], mean, rtol=1e-12)
-    np.testing.assert_allclose(found["upper"] - found["lower"], 2.0 * 0.6744897501960817 * deviation, rtol=1e-9)
+    np.testing.assert_allclose(
+        found[["lower", "upper"]], estimator.predict_interval(holed.drop(columns="sound"), 0.5), rtol=1e-9
+    )
+    assert np.all(found["upper"] - found["lower"] < 2.0 * deviation)
 
 
 # -- fit --------------------------------------------------------------------------------------------------------------
@@ -270,7 +273,7 @@ def test_logarithms_of_targets_are_predicted_as_targets(fit, shell):
     assert list(found) == ["mean", "standard_deviation", "lower", "upper", "quantile_0.1", "quantile_0.5"]
     assert (found["lower"] > 0.0).all()
     assert (found["mean"] > found["quantile_0.5"]).all()
-    np.testing.assert_allclose(np.sqrt(found["lower"] * found["upper"]), found["quantile_0.5"], rtol=1e-6)
+    np.testing.assert_allclose(np.sqrt(found["lower"] * found["upper"]), found["quantile_0.5"], rtol=0.02)
 
 
 @pytest.mark.slow
@@ -790,7 +793,7 @@ def test_models_of_python_predict_tables_too(shell, refused, tmp_path):
     inputs = TABLE[["size", "kind"]]
     TABLE.to_csv(tmp_path / "t.csv", index=False)
     with pytest.warns(agp.errors.ConvergenceWarning):
-        estimator = GPRegressor(max_steps=5).fit(inputs, SOUND)
+        estimator = GPRegressor(max_steps=5, hyperparameters="mode").fit(inputs, SOUND)
     agp.save(estimator, tmp_path / "m.safetensors")
     status, out, _ = shell("predict", "m.safetensors", "t.csv")
     assert status == 0

@@ -25,7 +25,7 @@ F = np.sin(2.0 * X[:, 0])
 NOISE = np.where(np.arange(N) % 2, 0.01, 1.0)
 Y = F + np.sqrt(NOISE) * RNG.normal(size=N)
 NEW, NEW_NOISE = X[:7] + 0.1, np.linspace(0.0, 2.0, 7)
-QUICK = {"kernel": "rbf", "max_steps": 30, "random_state": 0}
+QUICK = {"kernel": "rbf", "max_steps": 30, "random_state": 0, "hyperparameters": "mode"}
 ALL_KNOWN = {"likelihood": agp.Gaussian(0.0)}
 METHODS = ["auto", "gpr", "sgpr", "wsvgp"]
 OTHERS = ["cggp", "cagp-opt", "cagp-cg", "solve", "solve-collapsed", "tsvgp", "tvgp", "rsvgp"]
@@ -254,9 +254,12 @@ def test_answers_of_other_likelihoods_refuse_noise():
         classes.sample(NEW, noise=NEW_NOISE)
 
 
-def test_all_noise_known_and_none_given_is_refused():
+def test_all_noise_known_and_none_given_interpolates_or_is_refused():
     with pytest.raises(ValueError, match="noise_variance is 0, but rows have no known noise; pass noise="):
-        GPRegressor(**QUICK, **ALL_KNOWN).fit(X, Y)
+        GPRegressor(method="wsvgp", **QUICK, **ALL_KNOWN).fit(X, Y)
+    for how in ("mode", "mixture"):
+        settings = QUICK | ALL_KNOWN | {"hyperparameters": how}
+        np.testing.assert_allclose(GPRegressor(**settings).fit(X, F).predict(X), F, atol=1e-4)
 
 
 def test_exact_methods_have_one_noise_for_all_targets():

@@ -179,6 +179,7 @@ def test_predictions_are_host_numbers_with_the_interval_of_the_function():
     np.testing.assert_allclose(found.upper - found.lower, 2 * 1.959963984540054 * latent.variance**0.5, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
 def test_estimators_name_the_columns_of_their_models():
     table = pd.DataFrame({"a": [1.0, np.nan, 3.0, 4.0], "b": ["x", "y", "x", "y"], "c": [0.1, 0.7, 0.3, 0.2]})
     settings = {"max_steps": 2, "missing": "impute"}
