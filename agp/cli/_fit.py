@@ -47,8 +47,7 @@ options:
   --method NAME        auto (default), or a name listed by agp methods
   --kernel TEXT        auto (default), or text such as "matern32 + linear"
   --likelihood NAME    gaussian, student-t, poisson, gamma, beta, ordinal, ...
-  --transform log      model the logarithm of positive targets
-  --hyperparameters NAME   auto (average for few rows), mode, or mixture
+  --transform log, --hyperparameters NAME   log targets; auto, mode or mixture
   --outputs NAME       shared, separate, coregionalised or intrinsic targets
   --num-inducing M, --layers L   inducing inputs, or auto; layers if deep
   --backend NAME, --device NAME, --dtype NAME   array library, device, precision

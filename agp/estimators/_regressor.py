@@ -106,7 +106,7 @@ class GPRegressor(RegressorMixin, Distribution):
         target are left out; rows with only some observed targets require a variational method.
     hyperparameters
         For one target with Gaussian noise and the methods "auto" and "gpr": "mixture" integrates over the
-        hyperparameters, and "mode" chooses the best values. "auto" integrates for up to 300 rows and 30 hyperparameters
+        hyperparameters, and "mode" chooses the best values. "auto" integrates for up to 200 rows and 30 hyperparameters
         (`agp.fit_regression`). Other models always choose values.
     backend, device, dtype
         The library, device and precision of the computation, as in `agp.to_backend`; by default those of the inputs.

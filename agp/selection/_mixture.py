@@ -17,7 +17,7 @@ from agp.selection._result import Candidate
 from agp.selection._rows import Data, finite_average
 from agp.training import Progress, columns_to_tie, fit, integrate
 
-FEW_ROWS, FEW_PARAMETERS, MOST_ROWS = 300, 30, 1000
+FEW_ROWS, FEW_PARAMETERS, MOST_ROWS = 200, 30, 1000
 """The maximum numbers of rows and of hyperparameters for which "auto" integrates, and the maximum number of rows for
 "mixture"."""
 ONE_KERNEL_ROWS = 100

@@ -65,7 +65,7 @@ def fit_regression(
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
 
-    For up to 300 rows, the hyperparameters are not chosen, but integrated over (`integrate`): the model is a mixture of
+    For up to 200 rows, the hyperparameters are not chosen, but integrated over (`integrate`): the model is a mixture of
     exact GPs. The kernel is the sum of a Matern-5/2 and a linear kernel; for more than 100 rows, its average with the
     sum of an RBF and a linear kernel, weighted by their evidence. With more rows:
 
@@ -104,7 +104,7 @@ def fit_regression(
         "gpr" for the exact posterior, "sgpr" for the collapsed posterior. "auto" chooses by the number of rows.
     hyperparameters
         "mixture" integrates over the hyperparameters, and "mode" chooses the best values with steps 1 to 5. "auto"
-        integrates if there are at most 300 rows, 30 hyperparameters, and no short time limit.
+        integrates if there are at most 200 rows, 30 hyperparameters, and no short time limit.
     most
         Maximum number of inducing inputs.
     tolerance
