@@ -35,6 +35,8 @@ PER_PARAMETER = 32
 MOST_POINTS, LEAST_POINTS, OPERATIONS = 1792, 192, 5e8
 """The maximum and the minimum number of points of all adaptations, and the number of operations above which there are
 fewer points than the maximum."""
+PER_PAIR = 48
+"""The maximum number of points for each pair of hyperparameters; few hyperparameters need fewer points."""
 ADAPTATIONS, PER_ADAPTATION = 9, 64
 """The maximum number of adaptations, and the minimum number of points in each."""
 LEVEL = 1e3
@@ -251,7 +253,8 @@ class HyperPosterior:
         """Return the number of points of each adaptation."""
         N, D = self.model.X.shape
         cost = N * N * (2.0 * D + 30.0) + N**3
-        points = int(min(MOST_POINTS, max(LEAST_POINTS, OPERATIONS / cost)))
+        most = min(MOST_POINTS, max(LEAST_POINTS, PER_PAIR * self.prior.size**2))
+        points = int(min(most, max(LEAST_POINTS, OPERATIONS / cost)))
         count = min(ADAPTATIONS, points // PER_ADAPTATION)
         return [points // count] * count
 
