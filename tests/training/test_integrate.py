@@ -145,7 +145,7 @@ def test_integral_over_two_hyperparameters_is_quadrature():
     model = GPR.from_data(X, Y, kernel=kernel_of, mean_function=agp.ZeroMean(), priors=priors)
     found = agp.integrate(model)
     posterior = HyperPosterior(model)
-    axis = np.linspace(-9.0, 9.0, 181)
+    axis = np.linspace(-9.0, 9.0, 91)
     grid = np.stack([g.ravel() for g in np.meshgrid([0.0], axis, axis, indexing="ij")], axis=1)
     assert posterior.prior.size == 3
     logs = posterior.log_density(grid)
