@@ -10,6 +10,7 @@ from agp.batch import Batch
 from agp.bounds import stacked_leave_one_out, targets_of
 from agp.kernels import Kernel, count_settings
 from agp.likelihoods import Gaussian
+from agp.linalg import groups_of
 from agp.means import Mean, ZeroMean
 from agp.models._base import Model
 from agp.models._gpr import GPR
@@ -99,11 +100,12 @@ class GPRMixture(Model):
 
     def kernel_shares(self) -> list[float]:
         """Return the total weight of the settings of each kernel."""
-        shares, start, found = to_numpy(self.shares), 0, []
-        for one in self.settings:
-            found.append(float(shares[start : start + one.count].sum()))
-            start += one.count
-        return found
+        return [float(part.sum()) for part in self._shares_by_kernel()]
+
+    def _shares_by_kernel(self) -> list[Any]:
+        """Return the weights of the settings of each kernel, on the host."""
+        shares = to_numpy(self.shares)
+        return [shares[place] for place in groups_of([one.count for one in self.settings])]
 
     @public(ignore="underflow")
     def leave_one_out(self) -> Array:
@@ -178,10 +180,7 @@ class GPRMixture(Model):
             "weights": model.weights,
             "noise": None if model.noise is None else model.noise[:, 0],
         }
-        mean_function = self.mean_function
-        process = ExactMixture(self.settings, self.shares, model.X, residual, mean_function, **known)
-        process.check()
-        return process
+        return ExactMixture(self.settings, self.shares, model.X, residual, self.mean_function, **known)
 
     def _held_rows(self) -> dict[str, Array]:
         return self.mode._held_rows()
@@ -194,10 +193,8 @@ class GPRMixture(Model):
         return [(shares[s] / total, self.setting(s)) for s in heaviest]
 
     def _leaf_intervals(self) -> dict[str, tuple[Any, Any]]:
-        found, start = {}, 0
-        for i, settings in enumerate(self.settings):
-            weights = to_numpy(self.shares)[start : start + settings.count]
-            start += settings.count
+        found = {}
+        for i, (settings, weights) in enumerate(zip(self.settings, self._shares_by_kernel(), strict=True)):
             each = {f"kernel.{name}": x for name, x in tree.leaves(settings.kernel, "parameter").items()}
             each["likelihood.noise_variance"] = settings.noise
             for name, x in each.items():

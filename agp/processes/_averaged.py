@@ -8,6 +8,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_like, check_positive
 from agp.processes._base import Composite, Process, SitePull, check_processes
+from agp.processes._outputs import Alike
 from agp.processes._paths import Paths
 
 TOLERANCE = 1e-5
@@ -43,7 +44,7 @@ def check_shares(name: str, what: str, weights: Array, count: int, reference: tu
 
 
 @tree.model
-class Averaged(Composite):
+class Averaged(Alike, Composite):
     """A weighted average of Gaussian processes with the same inputs and outputs, for predictions.
 
     If the parts have the means m_k and the covariances C_k, the average has the mean sum_k w_k m_k and the covariance
@@ -70,18 +71,6 @@ class Averaged(Composite):
 
     def __post_init__(self) -> None:
         check_processes("parts of an Averaged", self.parts)
-
-    @property
-    def outputs(self) -> int:
-        return self.parts[0].outputs
-
-    @property
-    def width(self) -> int:
-        return self.parts[0].width
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.parts[0].reference
 
     @property
     def rows_share_work(self) -> bool:  # type: ignore[override]
@@ -182,7 +171,7 @@ class Averaged(Composite):
 
 
 @tree.model
-class AveragedPaths(Paths):
+class AveragedPaths(Alike, Paths):
     """Sample paths m + sum_k a_k (f_k - m_k) of an average, with a_k = sqrt(spread w_k), given sample paths of f_k."""
 
     parts: tuple[Paths, ...]
@@ -193,18 +182,6 @@ class AveragedPaths(Paths):
     @property
     def count(self) -> int:
         return self.parts[0].count
-
-    @property
-    def outputs(self) -> int:
-        return self.process.outputs
-
-    @property
-    def width(self) -> int:
-        return self.process.width
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.process.reference
 
     @property
     def floats_per_row(self) -> int:

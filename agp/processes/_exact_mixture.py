@@ -6,7 +6,7 @@ of C_s = k_s(X, X) + diag(noise_s), and a_s = C_s^-1 (y - h). All settings are e
 """
 
 import dataclasses
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, to_numpy
@@ -15,11 +15,12 @@ from agp.bounds import RowNoise, stacked_evidence
 from agp.inducing import Points
 from agp.kernels import Constant, Kernel
 from agp.likelihoods import Likelihood
-from agp.linalg import each_inverse, noisy_cholesky, nonnegative
+from agp.linalg import each_inverse, groups_of, noisy_cholesky, nonnegative
 from agp.means import Mean
 from agp.posteriors import Exact, ExactFactor
-from agp.processes._base import Process, SitePull
+from agp.processes._base import Process
 from agp.processes._further import refuse_data
+from agp.processes._of_data import HoldsRows, no_pullback
 from agp.processes._paths import JoinedPaths, Paths
 from agp.processes._sparse import Sparse
 from agp.random import numbers_of_draws
@@ -57,7 +58,7 @@ class SettingsFactor:
 
 
 @tree.model
-class ExactMixture(Process):
+class ExactMixture(HoldsRows):
     """The mixture of exact GPs with the same data, for weighted settings of the hyperparameters.
 
     Parameters
@@ -98,17 +99,14 @@ class ExactMixture(Process):
         return self.residual.shape[1]
 
     @property
-    def width(self) -> int:
-        return self.X.shape[1]
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return "the training data", self.X
-
-    @property
     def floats_per_row(self) -> int:
         per_entry = max(one.kernel.floats_per_entry for one in self.settings)
         return self.samples * ((per_entry + 1) * self.X.shape[0] + 4 * self.outputs)
+
+    @property
+    def _places(self) -> list[slice]:
+        """The places of the settings of each kernel among all settings."""
+        return groups_of([one.count for one in self.settings])
 
     @property
     def _batch(self) -> Batch:
@@ -127,7 +125,7 @@ class ExactMixture(Process):
             L = noisy_cholesky(K, self._row_noise(one.noise))
             root = each_inverse(L)
             found.append(SettingsFactor(root, root.mT @ (root @ self.residual)))
-        return tuple(found), lambda _: self._refuse("has no derivatives with respect to hyperparameters")
+        return tuple(found), no_pullback
 
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(X).xp
@@ -142,11 +140,9 @@ class ExactMixture(Process):
 
         def pullback(mu_bar, var_bar):
             mu_bar, var_bar = (xp.reshape(bar, spread) for bar in (mu_bar, var_bar))
-            X_bar, start = pull_mean(xp.sum(mu_bar, axis=0))[1], 0
-            for one, (_, pull) in zip(self.settings, parts, strict=True):
-                stop = start + one.count
-                X_bar = tree.add(X_bar, pull(mu_bar[start:stop, ...], xp.sum(var_bar[start:stop, ...], axis=-1)))
-                start = stop
+            X_bar = pull_mean(xp.sum(mu_bar, axis=0))[1]
+            for place, (_, pull) in zip(self._places, parts, strict=True):
+                X_bar = tree.add(X_bar, pull(mu_bar[place, ...], xp.sum(var_bar[place, ...], axis=-1)))
             return None, None, X_bar
 
         return (xp.reshape(mean, shape), xp.reshape(xp.broadcast_to(var[..., None], spread), shape)), pullback
@@ -162,12 +158,11 @@ class ExactMixture(Process):
     def project_covariance(self, factor: Any, X: Array, /) -> Array:
         """Return the covariances [P, n, n] of the mixture: the average within settings plus that between them."""
         xp, w = backend_of(X).xp, self.shares
-        within, start = 0.0, 0
-        for one, factor_of in zip(self.settings, factor, strict=True):
+        within = 0.0
+        for one, factor_of, place in zip(self.settings, factor, self._places, strict=True):
             A = factor_of.root @ _plus(one.kernel.stacked_covariance(self.X, X)[0], self.level)
             each = _plus(one.kernel.stacked_covariance(X)[0], self.level) - A.mT @ A
-            within = within + xp.tensordot(w[start : start + one.count], each, axes=1)
-            start += one.count
+            within = within + xp.tensordot(w[place], each, axes=1)
         means = xp.permute_dims(xp.reshape(self.project_mean(factor, X), (self.samples, -1, self.outputs)), (2, 0, 1))
         apart = xp.sqrt(w)[:, None] * (means - (w @ means)[:, None, :])
         return within + apart.mT @ apart
@@ -182,9 +177,8 @@ class ExactMixture(Process):
 
     def _setting(self, factor: Any, s: int) -> tuple[Sparse, ExactFactor]:
         """Return the exact GP of a setting, and its factor."""
-        starts = [sum(other.count for other in self.settings[:i]) for i in range(len(self.settings))]
-        i = max(i for i, start in enumerate(starts) if start <= s)
-        one, factor_of, place = self.settings[i], factor[i], s - starts[i]
+        i = next(i for i, place in enumerate(self._places) if s < place.stop)
+        one, factor_of, place = self.settings[i], factor[i], s - self._places[i].start
         noise = self._row_noise(one.noise)[place, ...]
         root, weights = factor_of.root[place, ...], factor_of.weights[place, ...]
         kernel = one.kernel.setting(place)
@@ -221,33 +215,8 @@ class ExactMixture(Process):
         parts = [stacked_evidence(one.kernel, one.noise, self._batch, level=self.level) for one in self.settings]
         return backend_of(self.X).xp.concat(parts, axis=0)
 
-    # -- what a mixture does not have -------------------------------------------------------------------------------
-
-    def _refuse(self, what: str) -> NoReturn:
-        msg = f"{type(self).__name__} {what}; train the model of one setting."
-        raise TypeError(msg)
-
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        self._refuse("has an evidence, not a KL divergence")
-
-    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
-        self._refuse("cannot be a layer")
-
     def places(self, factor: Any, batch: Batch, /) -> NoReturn:
         refuse_data("a part of a process that is a mixture")
-
-    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
-        self._refuse("has no sites")
-
-    @property
-    def site_paths(self) -> tuple[str, ...]:
-        return ()
-
-    def site_factors(self, factor: Any, /) -> dict[str, Any]:
-        return {}
-
-    def recompute_factors(self) -> Self:
-        return self
 
     def check(self) -> None:
         count = sum(one.count for one in self.settings)

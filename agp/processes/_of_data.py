@@ -22,16 +22,51 @@ from agp.processes._further import refuse_data
 from agp.processes._paths import Paths, conditional_paths
 
 
-class DataProcess(Process):
-    """Base class of processes that hold the data. Subclasses compute the contribution of the data.
+class HoldsRows(Process):
+    """Base class of processes that hold the rows of data, whose hyperparameters are trained by the evidence."""
 
-    The hyperparameters of such a process are trained by the evidence of a model, not by a bound with a KL divergence.
-    """
+    X: Array
+    """The training inputs [N, D]."""
+
+    @property
+    def width(self) -> int:
+        return self.X.shape[1]
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return "the training data", self.X
+
+    def recompute_factors(self) -> Self:
+        return self
+
+    # -- steps of a variational bound --------------------------------------------------------------------------------
+
+    def _no_bound(self) -> NoReturn:
+        msg = f"{type(self).__name__} has an evidence, not a KL divergence; train the model that built it."
+        raise TypeError(msg)
+
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        self._no_bound()
+
+    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+        self._no_bound()
+
+    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
+        self._no_bound()
+
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return ()
+
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        return {}
+
+
+class DataProcess(HoldsRows):
+    """Base class of processes with one setting that hold the rows. Subclasses compute the contribution of the data."""
 
     kernel: Kernel
     mean_function: Mean
-    X: Array
-    """The training inputs [N, D]."""
 
     refused: ClassVar[str]
     """What the error message says cannot be conditioned on further data."""
@@ -55,14 +90,6 @@ class DataProcess(Process):
     @abstractmethod
     def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
         """Return the weights of function samples, as `agp.posteriors.Posterior.path_weights` does for Points(X)."""
-
-    @property
-    def width(self) -> int:
-        return self.X.shape[1]
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return "the training data", self.X
 
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(X).xp
@@ -95,34 +122,9 @@ class DataProcess(Process):
     def places(self, factor: Any, batch: Batch, /) -> NoReturn:
         refuse_data(self.refused)
 
-    def recompute_factors(self) -> Self:
-        return self
-
     def check(self) -> None:
         self.kernel.check(self.width)
         self.mean_function.check(self.width, self.outputs)
-
-    # -- steps of a variational bound --------------------------------------------------------------------------------
-
-    def _no_bound(self) -> NoReturn:
-        msg = f"{type(self).__name__} has an evidence, not a KL divergence; train the model that built it."
-        raise TypeError(msg)
-
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        self._no_bound()
-
-    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
-        self._no_bound()
-
-    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
-        self._no_bound()
-
-    @property
-    def site_paths(self) -> tuple[str, ...]:
-        return ()
-
-    def site_factors(self, factor: Any, /) -> dict[str, Any]:
-        return {}
 
 
 def column(x: Array, /) -> Array:
@@ -130,7 +132,7 @@ def column(x: Array, /) -> Array:
     return x[:, None] if x.ndim else x
 
 
-def _no_pullback(*_: Any) -> NoReturn:
+def no_pullback(*_: Any) -> NoReturn:
     msg = "a process that holds data is not differentiated with respect to hyperparameters; train the model instead."
     raise TypeError(msg)
 
@@ -195,7 +197,7 @@ class Iterative(DataProcess):
         return self.X.shape[0] * (self.kernel.floats_per_entry + 20)
 
     def factorise(self) -> tuple[IterativeFactor, Pullback]:
-        return IterativeFactor(self.solve(self.residual)), _no_pullback
+        return IterativeFactor(self.solve(self.residual)), no_pullback
 
     def solve(self, R: Array, /) -> Array:
         """Compute C^-1 R for R [N, k]."""
@@ -287,7 +289,7 @@ class ComputationAware(DataProcess):
 
     def factorise(self) -> tuple[ProjectedFactor, Pullback]:
         found = self.posterior.invert_covariance(self.covariance)
-        return ProjectedFactor(found.T, found.P, found.P @ self.observations), _no_pullback
+        return ProjectedFactor(found.T, found.P, found.P @ self.observations), no_pullback
 
     def recompute_factors(self) -> Self:
         posterior: Any = self.posterior

@@ -31,14 +31,14 @@ class MultiOutput(ABC):
         """The number of floats that an evaluation and its pullback store per input row, for memory budgets."""
 
 
-class SideBySide(MultiOutput):
-    """Several parts that share their inputs and place their outputs side by side."""
+class Alike(MultiOutput):
+    """Several parts that have the same inputs and the same number of outputs as the whole."""
 
     parts: tuple[Any, ...]
 
     @property
     def outputs(self) -> int:
-        return sum(part.outputs for part in self.parts)
+        return self.parts[0].outputs
 
     @property
     def width(self) -> int:
@@ -47,6 +47,14 @@ class SideBySide(MultiOutput):
     @property
     def reference(self) -> tuple[str, Array]:
         return self.parts[0].reference
+
+
+class SideBySide(Alike):
+    """Several parts that share their inputs and place their outputs side by side."""
+
+    @property
+    def outputs(self) -> int:
+        return sum(part.outputs for part in self.parts)
 
     @property
     def floats_per_row(self) -> int:

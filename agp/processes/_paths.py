@@ -19,7 +19,7 @@ from agp.inducing import Inducing, PatchGrid
 from agp.kernels import Kernel
 from agp.linalg import groups_of
 from agp.means import Mean, Projection
-from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
+from agp.processes._outputs import Alike, Chained, Mapped, MultiOutput, SideBySide
 
 
 def mix_outputs(x: Array, weights: Array) -> Array:
@@ -179,7 +179,7 @@ class StackedPaths(SideBySide, Paths):
 
 
 @tree.model
-class JoinedPaths(Paths):
+class JoinedPaths(Alike, Paths):
     """Sample paths of several processes with the same inputs and outputs, one after the other."""
 
     parts: tuple[Paths, ...]
@@ -187,18 +187,6 @@ class JoinedPaths(Paths):
     @property
     def count(self) -> int:
         return sum(part.count for part in self.parts)
-
-    @property
-    def outputs(self) -> int:
-        return self.parts[0].outputs
-
-    @property
-    def width(self) -> int:
-        return self.parts[0].width
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.parts[0].reference
 
     @property
     def floats_per_row(self) -> int:

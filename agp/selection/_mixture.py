@@ -10,7 +10,7 @@ from agp import tree
 from agp.backend import backend_of
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
 from agp.models import GPR, GPRMixture
-from agp.priors import as_priors
+from agp.priors import as_priors, check_priors
 from agp.selection._climb import exact_gp
 from agp.selection._plan import Plan
 from agp.selection._result import Candidate
@@ -92,12 +92,13 @@ def mix(plan: Plan, data: Data, watch: Any) -> Mixed:
 
 def _start(plan: Plan, kernel: Kernel, data: Data) -> GPR:
     """Return the untrained model, or a trained one if the coefficients of its mean function are not integrated over."""
-    priors = None if isinstance(plan.priors, str) else plan.priors
-    parts = plan.parts(kernel, data) | {"priors": None}
-    model = exact_gp(data, kernel=kernel, **parts)
-    if priors and isinstance(plan.kernel, str):  # the constant has few of the parameters
+    parts = plan.parts(kernel, data)
+    priors = None if isinstance(plan.priors, str) else parts["priors"]
+    model = exact_gp(data, kernel=kernel, **parts | {"priors": None})
+    if priors and isinstance(plan.kernel, str) and isinstance(kernel, Constant):  # it has few of the parameters
         names = [*tree.leaves(model, "parameter")]
         priors = {at: prior for at, prior in priors.items() if any(tree.matches(name, at) for name in names)}
     model = dataclasses.replace(model, priors=as_priors(priors))
+    check_priors(model)
     known = model.mean_function.is_constant or not tree.leaves(model.mean_function, "parameter")
     return model if known else fit(model, data.X, data.y).model

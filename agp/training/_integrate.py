@@ -17,7 +17,7 @@ from agp.bounds import stacked_evidence, targets_of
 from agp.checks import check_whole
 from agp.errors import NonFiniteError
 from agp.kernels import Constant
-from agp.linalg import add_diagonal, noisy_cholesky
+from agp.linalg import noisy_cholesky
 from agp.means import ZeroMean
 from agp.models import GPR, GPRMixture, Model
 from agp.processes import Settings
@@ -69,7 +69,6 @@ class Integral:
     """The log evidence of each of the given models, averaged over the priors of its hyperparameters."""
     effective: float
     """The effective number of the points that determined the moments of the hyperparameters."""
-    converged: bool = True
 
     @property
     def message(self) -> str:
@@ -349,7 +348,7 @@ class HyperPosterior:
             return model
         # E[constant | y] = h + c 1^T (K + c 1 1^T + V)^-1 (y - h)
         B = backend_of(model.X)
-        L = noisy_cholesky(add_diagonal(model.kernel(model.X)[0], 0.0) + self.level, model._noise_by_row)
+        L = noisy_cholesky(model.kernel(model.X)[0] + self.level, model._noise_by_row)
         half = B.solve_triangular(L, B.xp.ones_like(self.batch.y[:, :1]))
         shift = self.level * (half.mT @ B.solve_triangular(L, self.batch.y))[0, :]
         value = model.mean_function.value

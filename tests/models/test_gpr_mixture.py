@@ -209,7 +209,7 @@ def test_parts_and_names():
         GPRMixture((), mixture.settings, mixture.shares)
     with pytest.raises(ValueError, match="shares must be positive with the sum 1"):
         GPRMixture(mixture.models, mixture.settings, 2.0 * mixture.shares, mixture.mean_function).predict(NEW)
-    with pytest.raises(TypeError, match="cannot be a layer"):
+    with pytest.raises(TypeError, match="ExactMixture has an evidence, not a KL divergence; train the model"):
         mixture._posterior_process().sample_marginals(None, NEW, TARGETS)
 
 

@@ -118,6 +118,17 @@ def test_many_columns_of_zeros_and_ones_share_a_factor():
     assert not np.allclose(ratios[:, 25], ratios[:, 0])
 
 
+@pytest.mark.parametrize("pattern", ["kernel.lengthscale", "kernel.*lengthscale"])
+def test_priors_of_the_user_replace_the_weak_ones(pattern):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (20, 1))
+    y = np.sin(2.0 * X) + 0.1 * rng.standard_normal((20, 1))
+    model = fit_regression(X, y, priors={pattern: agp.priors.LogNormal(np.log(3.0), 0.01)}).model
+    np.testing.assert_allclose(model.settings[0].kernel.parts[0].lengthscale, 3.0, rtol=0.1)
+    with pytest.raises(ValueError, match=r"no parameter matches 'kernel\..*lengthscales'"):
+        fit_regression(X, y, priors={"kernel.lengthscales": agp.priors.LogNormal(0.0, 1.0)})
+
+
 def test_weights_are_repetitions():
     rng = np.random.default_rng(1)
     X = rng.uniform(-2.0, 2.0, (25, 1))
