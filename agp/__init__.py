@@ -85,12 +85,14 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
     from agp.models import (
         CGGP,
         GPR,
+        NNGP,
         SGPR,
         SOLVEGP,
         SOLVEGPR,
         SVGP,
         TSVGP,
         TVGP,
+        VIF,
         CaGP,
         Coregionalised,
         DeepGP,
@@ -109,6 +111,7 @@ __version__ = "0.2.0"
 __all__ = [
     "CGGP",
     "GPR",
+    "NNGP",
     "RBF",
     "SGPR",
     "SOLVEGP",
@@ -116,6 +119,7 @@ __all__ = [
     "SVGP",
     "TSVGP",
     "TVGP",
+    "VIF",
     "Bernoulli",
     "Beta",
     "CaGP",
@@ -205,7 +209,9 @@ _HOMES: dict[str, str] = {
         "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT"
     ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
-    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP Ensemble GPRMixture",
+    "models": (
+        "CGGP GPR NNGP SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP VIF CaGP Coregionalised DeepGP Ensemble GPRMixture"
+    ),
     "predictors": "Predictor",
     "selection": "fit_classification fit_regression",
     "summaries": "summary",

@@ -25,7 +25,23 @@ class Mathematics(Library):
 
     @abstractmethod
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
-        """Solve L Y = B, or L^T Y = B if `transpose` is true, for a lower triangular L [M, M] and B [M, N]."""
+        """Solve L Y = B, or L^T Y = B if `transpose` is true, for a lower triangular L [M, M] and B [M, N].
+
+        L and B may also be stacks [G, M, M] and [G, M, N].
+        """
+
+    def smallest(self, A: Array, count: int, /) -> Array:
+        """Column numbers [n, count] of the smallest entries of each row of A [n, N], in any order."""
+        return self.xp.argsort(A, axis=1)[:, :count]
+
+    def sum_at(self, x: Array, index: Array, count: int, /) -> Array:
+        """Sum the rows of x [R, M] that have the same number in `index` [R], from 0 to count - 1; return [count, M]."""
+        xp = self.xp
+        order = xp.argsort(index, stable=True)
+        sums = xp.cumulative_sum(xp.take(x, order, axis=0), axis=0, include_initial=True)
+        ends = xp.searchsorted(xp.take(index, order), xp.arange(count + 1, dtype=index.dtype, device=index.device))
+        at_ends = xp.take(sums, ends, axis=0)
+        return at_ends[1:, :] - at_ends[:-1, :]
 
     def device_block(self, x: Array, /) -> float:
         """Size up to which matrices with the dtype and device of x stay whole, although blocks would save operations.

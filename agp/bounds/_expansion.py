@@ -77,7 +77,7 @@ def expand_evidence(model: Any, batch: Batch, scales: Mapping[str, Array], /) ->
         likelihood=tree.cotangent(model.likelihood, noise_variance=own),
         mean_function=basis,
     )
-    slopes, columns = _by_coordinate(xp, bar, scales, ()), _by_coordinate(xp, products, scales, tuple(y.shape))
+    slopes, columns = by_coordinate(xp, bar, scales, ()), by_coordinate(xp, products, scales, tuple(y.shape))
     whitened = B.solve_triangular(L, xp.reshape(columns, (X.shape[0], -1)))
     weights = noise.weights
     average = xp.mean(densities) if weights is None else xp.sum(weights * densities) / xp.sum(weights)
@@ -103,7 +103,7 @@ def _pull(
     return {"kernel": pull(K_bar), "likelihood": likelihood_bar}
 
 
-def _by_coordinate(xp: Any, found: Any, scales: Mapping[str, Array], lead: tuple[int, ...]) -> Array:
+def by_coordinate(xp: Any, found: Any, scales: Mapping[str, Array], lead: tuple[int, ...]) -> Array:
     """Concatenate the leaves [*lead, *S] of a tree, times their scales, to an array [*lead, n]."""
     leaves = tree.leaves(found)  # compiled functions of JAX sort dictionaries, so the order is always that
     return xp.concat([xp.reshape(leaves[name] * scales[name], (*lead, -1)) for name in sorted(scales)], axis=-1)

@@ -39,6 +39,16 @@ class ActiveDims(Kernel):
             lambda a, W=None: tree.cotangent(self, kernel=found.times(a, W)),
         )
 
+    def linearise_groups(self, X: Array, /) -> Linearisation | None:
+        found = self.kernel.linearise_groups(select_columns(X, self.columns))
+        if found is None:
+            return None
+        return Linearisation(found.K, None, lambda a, W=None: tree.cotangent(self, kernel=found.times(a, W)))
+
+    def inverse_scales(self, width: int, /) -> Array | None:
+        factors = self.kernel.inverse_scales(len(self.columns))
+        return None if factors is None else scatter_columns(factors[None, :], self.columns, width)[0, :]
+
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._on(X.shape[1], *self.kernel.diag(select_columns(X, self.columns)))
 

@@ -14,7 +14,13 @@ from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.kernels._features import Features, features_of
-from agp.kernels._linearisation import Linearisation, apply_weights, multiply_linearisations, sum_linearisations
+from agp.kernels._linearisation import (
+    Linearisation,
+    apply_weights,
+    multiply_linearisations,
+    sum_linearisations,
+    times_groups,
+)
 from agp.kernels._parameters import check_number
 from agp.kernels._quadratic_forms import quadratic_forms
 from agp.kernels._stacks import Stackable, add_stacks, multiply_stacks, spread_scalars
@@ -62,6 +68,23 @@ class Kernel(Stackable, ABC):
         """Return k(X, X) [N, N] to first order in the kernel's parameters, or None if the kernel has no such function.
 
         Newton's method for exact GPs needs this function. For kernels without it, training uses L-BFGS.
+        """
+        return None
+
+    def linearise_groups(self, X: Array, /) -> Linearisation | None:  # noqa: ARG002
+        """Return the covariances within groups of inputs [G, N, D] to first order in the kernel's parameters, or None.
+
+        As in `linearise`, with a leading axis G: K is [G, N, N], with both triangles, and ``times(a, W)`` takes vectors
+        a [G, N] and matrices W [G, N, N], and returns leaves ``[G, N, *S]``. Newton's method for `agp.NNGP` needs this
+        function.
+        """
+        return None
+
+    def inverse_scales(self, width: int, /) -> Array | None:  # noqa: ARG002
+        """Return factors [width] of the input columns such that rows at small scaled distances are most correlated.
+
+        A factor is 0 if the kernel does not depend on the column. The result is None if the kernel has no such factors;
+        correlations are then compared instead.
         """
         return None
 
@@ -275,6 +298,11 @@ def _parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:
     return kernel.parts if isinstance(kernel, cls) else (kernel,)
 
 
+def _variance_at_origin(kernel: Kernel, beside: Array) -> Array:
+    """Return the variance k(x, x) at the origin (0-d), for inputs with a column for each entry of `beside`."""
+    return kernel.diag(backend_of(beside).xp.zeros_like(beside)[None, :])[0][0]
+
+
 def evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback]:
     """Return the covariances of a kernel for inputs [N, D] or for groups of inputs [G, N, D]."""
     if X.ndim == 3:
@@ -300,6 +328,10 @@ class _Composite(Kernel):
 
     def linearise(self, X: Array, /) -> Linearisation | None:
         found = [part.linearise(X) for part in self.parts]
+        return None if None in found else self._join(self, found)  # type: ignore[arg-type]
+
+    def linearise_groups(self, X: Array, /) -> Linearisation | None:
+        found = [part.linearise_groups(X) for part in self.parts]
         return None if None in found else self._join(self, found)  # type: ignore[arg-type]
 
     @property
@@ -349,6 +381,16 @@ class Sum(_Composite):
     def scale_by(self, factor: Array | float, /) -> Kernel:
         return type(self)(tuple(part.scale_by(factor) for part in self.parts))
 
+    def inverse_scales(self, width: int, /) -> Array | None:
+        """Return the factors of the part with the largest variance among those that have factors."""
+        pairs = [(part, part.inverse_scales(width)) for part in self.parts]
+        found = [(_variance_at_origin(part, factors), factors) for part, factors in pairs if factors is not None]
+        if len(found) < 2:
+            return found[0][1] if found else None
+        variances, factors = zip(*found, strict=True)
+        xp = backend_of(factors[0]).xp
+        return xp.stack(factors)[xp.argmax(xp.stack(variances)), :]
+
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return Features.sum(part.random_features(rng, count, width) for part in self.parts)
 
@@ -392,6 +434,11 @@ class Product(_Composite):
     def scale_by(self, factor: Array | float, /) -> Kernel:
         first, *others = self.parts
         return type(self)((first.scale_by(factor), *others))
+
+    def inverse_scales(self, width: int, /) -> Array | None:
+        """Return the factors for which squared distances are the sums of those of all parts that have factors."""
+        found = [factors for part in self.parts if (factors := part.inverse_scales(width)) is not None]
+        return sum(factors * factors for factors in found) ** 0.5 if found else None
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return Features.product(part.random_features(rng, count, width) for part in self.parts)
@@ -445,6 +492,21 @@ class Scaled(Kernel):
             return tree.cotangent(self, variance=by_variance, kernel=times(self.variance * a, W))
 
         return Linearisation(self.variance * K, pull_both, times_both)
+
+    def linearise_groups(self, X: Array, /) -> Linearisation | None:
+        found = self.kernel.linearise_groups(X)
+        if found is None:
+            return None
+        K, _, times = found
+
+        def times_both(a: Array, W: Array | None = None) -> Any:
+            by_variance = times_groups(apply_weights(W, K), a)
+            return tree.cotangent(self, variance=by_variance, kernel=times(self.variance * a, W))
+
+        return Linearisation(self.variance * K, None, times_both)
+
+    def inverse_scales(self, width: int, /) -> Array | None:
+        return self.kernel.inverse_scales(width)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._scale_parts(*self.kernel.diag(X))

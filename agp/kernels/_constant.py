@@ -7,7 +7,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance
 from agp.kernels._features import Features, features_of
-from agp.kernels._linearisation import Linearisation
+from agp.kernels._linearisation import Linearisation, times_groups
 from agp.kernels._parameters import check_number
 from agp.kernels._stacks import spread_scalars
 
@@ -69,6 +69,15 @@ class Constant(_WithoutInputs):
             return tree.cotangent(self, variance=xp.broadcast_to(sums, a.shape))
 
         return Linearisation(self.variance * ones, pull, times)
+
+    def linearise_groups(self, X: Array, /) -> Linearisation:
+        xp = backend_of(X).xp
+
+        def times(a, W=None):
+            sums = xp.broadcast_to(xp.sum(a, axis=1, keepdims=True), a.shape) if W is None else times_groups(W, a)
+            return tree.cotangent(self, variance=sums)
+
+        return Linearisation(xp.broadcast_to(self.variance, _shape(X, None)), None, times)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return features_of(self.variance)

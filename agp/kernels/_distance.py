@@ -94,9 +94,13 @@ def own_distances(
 
 
 def _centre(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
-    """Subtract the mean row of Z, or of X if Z is None, from X and Z; divide both by the lengthscales."""
+    """Subtract the mean row of Z, or of X if Z is None, from X and Z; divide both by the lengthscales.
+
+    If both are stacks, the mean is that of each group, since distances within a small group would lose digits otherwise.
+    """
     other = X if Z is None else Z
-    centre = B.stop_gradient(centre_of(B.xp, other))
+    each = X.ndim == other.ndim == 3
+    centre = B.stop_gradient(B.xp.mean(other, axis=-2, keepdims=True) if each else centre_of(B.xp, other))
     return (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
 
 

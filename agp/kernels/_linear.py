@@ -79,6 +79,17 @@ class Linear(Kernel):
 
         return Linearisation(scaled @ scaled.mT, pull, times)
 
+    def linearise_groups(self, X: Array, /) -> Linearisation:
+        xp, X = backend_of(X).xp, self._from_centre(X)
+        scaled = xp.sqrt(self.variance) * X
+
+        def times(a, W=None):
+            a = a[:, :, None] * X
+            by_column = X * (xp.sum(a, axis=1, keepdims=True) if W is None else W @ a)
+            return tree.cotangent(self, variance=by_column if self.variance.ndim else xp.sum(by_column, axis=2))
+
+        return Linearisation(scaled @ scaled.mT, None, times)
+
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         xp, X = backend_of(X).xp, self._from_centre(X)
 

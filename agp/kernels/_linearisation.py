@@ -15,8 +15,11 @@ class Linearisation(NamedTuple):
 
     K: Array
     """The lower triangle of the covariances [N, N]."""
-    pull: Callable[[Array], Any]
-    """A function that maps the lower triangle of a symmetric cotangent of K to the cotangent of the kernel."""
+    pull: Any
+    """A function that maps the lower triangle of a symmetric cotangent of K to the cotangent of the kernel.
+
+    That of groups of inputs is None, because `Kernel.grouped_covariance` has it.
+    """
     times: Callable[[Array, Array | None], Any]
     """A function ``(a, W) -> products`` for a [N, P] and a symmetric matrix W [N, N], or None for a matrix of ones.
 
@@ -36,6 +39,18 @@ def times_vectors(W: Array, a: Array, x: Array, /) -> Array:
     (N, P), J = a.shape, x.shape[1]
     both = B.xp.reshape(a[:, :, None] * x[:, None, :], (N, P * J))
     return B.xp.reshape(B.symmetric_product(W, both), (N, P, J))
+
+
+def times_groups(W: Array, a: Array, /) -> Array:
+    """Return sum_m W_gnm a_gm [G, N] for W [G, N, N] and a [G, N]."""
+    return (W @ a[:, :, None])[:, :, 0]
+
+
+def distance_times_groups(x: Array, W: Array, a: Array, /) -> Array:
+    """Return sum_m W_gnm (x_gnd - x_gmd)^2 a_gm [G, N, D] for x [G, N, D], W [G, N, N] and a [G, N]."""
+    xp, D, a = backend_of(x).xp, x.shape[2], a[:, :, None]
+    products = W @ xp.concat([a, a * x, a * (x * x)], axis=2)
+    return x * x * products[:, :, :1] - 2.0 * x * products[:, :, 1 : D + 1] + products[:, :, D + 1 :]
 
 
 class DistanceSums(NamedTuple):

@@ -15,7 +15,13 @@ from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance
 from agp.kernels._distance import least_root, least_square, own_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
-from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights
+from agp.kernels._linearisation import (
+    DistanceSums,
+    Linearisation,
+    apply_weights,
+    distance_times_groups,
+    times_groups,
+)
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._stacks import spread_scalars, stacked_distances
 from agp.scaling import column_spreads, unit_by_column
@@ -138,6 +144,29 @@ class Stationary(ConstantVariance):
             return tree.cotangent(self, variance=by_variance, lengthscale=by_lengthscale, **by_shape)
 
         return Linearisation(K, pull, times)
+
+    def linearise_groups(self, X: Array, /) -> Linearisation | None:
+        if type(self).pull_shape is not Stationary.pull_shape:
+            return None
+        xp = backend_of(X).xp
+        x = (X - xp.mean(X, axis=1, keepdims=True)) / self.lengthscale
+        r2, _ = squared_distances(X, None, self.lengthscale, differences=self.differences)
+        (g, slope), shapes = self.profile(r2), self.shape_slopes(r2)
+        slope = slope()
+
+        def times(a: Array, W: Array | None = None) -> Any:
+            by_column = (-2.0 * self.variance) / self.lengthscale * distance_times_groups(x, apply_weights(W, slope), a)
+            return tree.cotangent(
+                self,
+                variance=times_groups(apply_weights(W, g), a),
+                lengthscale=by_column if self.lengthscale.ndim else xp.sum(by_column, axis=2),
+                **{name: self.variance * times_groups(apply_weights(W, by), a) for name, by in shapes.items()},
+            )
+
+        return Linearisation(self.variance * g, None, times)
+
+    def inverse_scales(self, width: int, /) -> Array:
+        return backend_of(self.lengthscale).xp.broadcast_to(1.0 / self.lengthscale, (width,))
 
     def grouped_sums(self, X: Array, Z: Array, w: Array, /) -> tuple[Array, Pullback]:
         # K_bar = bar w^T has rank one in each group: its factors scale the narrow arrays of the pullback

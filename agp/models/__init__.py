@@ -9,6 +9,7 @@ from agp.models._ensemble import Ensemble
 from agp.models._gpr import GPR
 from agp.models._gpr_mixture import GPRMixture
 from agp.models._growth import add_inducing
+from agp.models._near_regression import NNGP, VIF
 from agp.models._several_outputs import Coregionalised
 from agp.models._sgpr import SGPR
 from agp.models._solve import SOLVEGP
@@ -21,12 +22,14 @@ from agp.models._variational import Variational
 __all__ = [
     "CGGP",
     "GPR",
+    "NNGP",
     "SGPR",
     "SOLVEGP",
     "SOLVEGPR",
     "SVGP",
     "TSVGP",
     "TVGP",
+    "VIF",
     "CaGP",
     "Coregionalised",
     "DeepGP",

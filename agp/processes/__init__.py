@@ -8,6 +8,7 @@ from agp.processes._each_patch import Patchwise
 from agp.processes._exact_mixture import ExactMixture
 from agp.processes._known import FixedMap
 from agp.processes._mixed import LinearMixing
+from agp.processes._near import NearestNeighbours
 from agp.processes._of_data import ComputationAware, Iterative
 from agp.processes._outputs import MultiOutput
 from agp.processes._paths import Paths
@@ -23,6 +24,7 @@ __all__ = [
     "Iterative",
     "LinearMixing",
     "MultiOutput",
+    "NearestNeighbours",
     "Patchwise",
     "Paths",
     "Process",
@@ -38,6 +40,7 @@ from agp.processes._at_rows import can_fix_rows, fix_rows, sites_of, with_sites,
 from agp.processes._averaged import check_average, check_shares
 from agp.processes._base import MixedPrecision, check_process
 from agp.processes._exact_mixture import Settings, SettingsFactor
+from agp.processes._near import near_search, ordered_rows
 from agp.processes._of_data import IterativeFactor, ProjectedFactor
 from agp.processes._paths import conditional_paths
 from agp.processes._sparse import initialise_prior

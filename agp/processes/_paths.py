@@ -93,10 +93,10 @@ class SparsePaths(Paths):
         rows = X if X.ndim == 2 else xp.reshape(X, (-1, X.shape[-1]))
         phi, pull_phi = self.features(rows)
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, rows)
-        h, pull_h = _mean_of(self.mean_function, X)
+        h, pull_h = mean_of_samples(self.mean_function, X)
         groups = X.shape[:-2]  # (S,) if each sample has its own inputs
-        prior, pull_prior = _combine(xp.reshape(phi, (*groups, -1, phi.shape[1])), self.prior_weights)
-        update, pull_update = _combine(xp.reshape(Kuf.mT, (*groups, -1, Kuf.shape[0])), self.weights)
+        prior, pull_prior = combine_features(xp.reshape(phi, (*groups, -1, phi.shape[1])), self.prior_weights)
+        update, pull_update = combine_features(xp.reshape(Kuf.mT, (*groups, -1, Kuf.shape[0])), self.weights)
 
         def pullback(bar):
             X_bar = pull_phi(xp.reshape(pull_prior(bar), phi.shape))
@@ -107,7 +107,7 @@ class SparsePaths(Paths):
         return h + prior + update, pullback
 
 
-def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
+def mean_of_samples(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
     """Return the mean [N, P] at X [N, D] or [S, N, P] at X [S, N, D], and ``bar [S, N, P] -> X_bar`` (None: zero)."""
     xp, groups = backend_of(X).xp, X.shape[:-2]
     h, pull = mean_function(xp.reshape(X, (-1, X.shape[-1])))
@@ -120,7 +120,7 @@ def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
     return xp.reshape(h, (*groups, -1, h.shape[1])), pullback
 
 
-def _combine(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
+def combine_features(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
     """Return sums [S, N, P] of features [N, F] or [S, N, F] with weights [P, F, S], and ``bar -> features_bar``."""
     xp = backend_of(features).xp
     if features.ndim == 3:
@@ -217,7 +217,7 @@ class KnownPaths(Mapped, Paths):
         return 4 * self.count * self.outputs
 
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
-        h, pull = _mean_of(self.mean_function, X)
+        h, pull = mean_of_samples(self.mean_function, X)
         return backend_of(X).xp.broadcast_to(h, (self.count, X.shape[-2], self.outputs)), pull
 
 
@@ -251,7 +251,7 @@ class MixedPaths(Paths):
 
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
         latent, pull = self.latent.evaluate(X)
-        h, pull_mean = _mean_of(self.mean_function, X)
+        h, pull_mean = mean_of_samples(self.mean_function, X)
 
         def pullback(bar):
             return tree.add(pull(mix_outputs_pullback(bar, self.weights)), pull_mean(bar))

@@ -207,6 +207,8 @@ class CupyBackend(Backend):
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         from cupyx.scipy.linalg import solve_triangular
 
+        if B.ndim > 2:
+            return cupy.linalg.solve(L.mT if transpose else L, B)
         # L^T, upper, in the Fortran order of cuBLAS is L in C order, and is not copied
         return solve_triangular(L.mT, B, lower=False, trans=0 if transpose else 1, check_finite=False)
 

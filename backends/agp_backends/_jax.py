@@ -136,7 +136,15 @@ class JaxBackend(Backend):
         return _cholesky(A)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
+        if B.ndim > 2:
+            return jax.lax.linalg.triangular_solve(L, B, left_side=True, lower=True, transpose_a=transpose)
         return jax.scipy.linalg.solve_triangular(L, B, lower=True, trans=1 if transpose else 0)
+
+    def smallest(self, A: Array, count: int, /) -> Array:
+        return jax.lax.top_k(-A, count)[1]
+
+    def sum_at(self, x: Array, index: Array, count: int, /) -> Array:
+        return jax.ops.segment_sum(x, index, num_segments=count)
 
     def reduced_precision(self, precision: str, x: Array, /) -> tuple[Any, Callable]:
         if precision == "bfloat16":

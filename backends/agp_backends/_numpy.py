@@ -26,6 +26,9 @@ TILE = 2**14
 """Number of entries that an elementwise operation processes together; a few such pieces fit into the caches."""
 MIN_ROWS = 32
 """Minimum number of rows in a panel of a lower triangle."""
+MAX_STACKED, MIN_STACKED, STACKED_BLOCK = 512, 4, 32
+"""Matrices of a stack are factorised by one call up to the first size. At least `MIN_STACKED` triangular systems are
+solved together, in blocks of `STACKED_BLOCK` rows."""
 MAX_SMALL_ENTRIES = 2**10
 """Maximum number of entries in arrays that are concatenated with others."""
 MAX_ARRAY_BYTES = 2**25 - 2**16
@@ -193,14 +196,22 @@ class NumpyBackend(Backend):
 
     def cholesky(self, A: Array, /) -> Array:
         if A.ndim > 2:
-            return np.stack([self.cholesky(a) for a in A])
+            return self._cholesky_each(A)
         # potrf on the transposed, Fortran-ordered view of a symmetric matrix gives U^T U = A, and U^T is L in C order
         (potrf,) = _routines("potrf", dtype=A.dtype)
         with THREADS.threads_for(A.shape[-1] ** 3 / 3):
             upper, info = potrf(A.T, lower=False, clean=True)
         return upper.T if info == 0 else np.full_like(A, np.nan)
 
+    def _cholesky_each(self, A: Array) -> Array:
+        if A.shape[-1] <= MAX_STACKED:
+            with contextlib.suppress(np.linalg.LinAlgError):  # one of the matrices is not positive definite
+                return np.linalg.cholesky(A)
+        return np.stack([self.cholesky(a) for a in A]) if len(A) else A.copy()
+
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
+        if B.ndim > 2:
+            return self._solve_each(L, B, transpose)
         if B.shape[1] == 1 and L.flags.c_contiguous:  # reading L dominates the time; BLAS is fastest for a vector
             (trsv,) = _routines("trsv", dtype=np.result_type(L, B))
             return trsv(L.T, B[:, 0], lower=0, trans=int(not transpose))[:, None]
@@ -209,6 +220,39 @@ class NumpyBackend(Backend):
             return trsm(1.0, L.T, B.T, side=1, lower=0, trans_a=int(transpose)).T
         with THREADS.threads_for(L.shape[0] * B.size):
             return self._substitute(L, B, transpose)
+
+    def _solve_each(self, L: Array, B: Array, transpose: bool) -> Array:
+        # Blocked substitution, with all systems of the stack together. Few systems are solved one by one.
+        G, M, N = B.shape
+        if G < MIN_STACKED:
+            whole = [self.solve_triangular(np.ascontiguousarray(one), b, transpose=transpose) for one, b in zip(L, B)]
+            return np.stack(whole) if G else B.copy()
+        X = np.array(B, dtype=np.result_type(L, B))
+        starts = range(0, M, STACKED_BLOCK)
+        for start in reversed(starts) if transpose else starts:
+            stop = min(start + STACKED_BLOCK, M)
+            part, corner = X[:, start:stop, :], L[:, start:stop, start:stop]
+            if transpose:
+                part -= L[:, stop:, start:stop].mT @ X[:, stop:, :]
+                for i in range(stop - start - 1, -1, -1):
+                    part[:, i, :] /= corner[:, i, i, None]
+                    part[:, :i, :] -= corner[:, i, :i, None] * part[:, i, None, :]
+            else:
+                part -= L[:, start:stop, :start] @ X[:, :start, :]
+                for i in range(stop - start):
+                    part[:, i, :] /= corner[:, i, i, None]
+                    part[:, i + 1 :, :] -= corner[:, i + 1 :, i, None] * part[:, i, None, :]
+        return X
+
+    def smallest(self, A: Array, count: int, /) -> Array:
+        return np.argpartition(A, count - 1, axis=1)[:, :count]
+
+    def sum_at(self, x: Array, index: Array, count: int, /) -> Array:
+        order = np.argsort(index, kind="stable")
+        found, (rows, starts) = np.zeros((count, x.shape[1]), dtype=x.dtype), np.unique(index[order], return_index=True)
+        if len(rows):
+            found[rows] = np.add.reduceat(x[order], starts, axis=0)
+        return found
 
     def _substitute(self, L: Array, B: Array, transpose: bool) -> Array:
         # Blocked substitution is as exact as unblocked substitution and faster: most operations become products. These

@@ -344,6 +344,12 @@ class TorchBackend(Backend):
         with self._threads_for(L, L.shape[-1] * B.numel()):
             return torch.linalg.solve_triangular(L.mT if transpose else L, B, upper=transpose)
 
+    def smallest(self, A: Array, count: int, /) -> Array:
+        return torch.topk(A, count, dim=1, largest=False, sorted=False).indices
+
+    def sum_at(self, x: Array, index: Array, count: int, /) -> Array:
+        return torch.zeros((count, x.shape[1]), dtype=x.dtype, device=x.device).index_add(0, index, x)
+
     def times_own_transpose(self, A: Array, /) -> Array:
         with self._threads_for(A, 2 * A.numel() * A.shape[-2]):
             return A @ A.mT

@@ -1,0 +1,5 @@
+"""The rows of data that are nearest to an input, and rows with equal inputs."""
+
+from agp.neighbours._search import NeighbourSearch
+
+__all__ = ["NeighbourSearch"]

@@ -1,0 +1,225 @@
+"""Exact search for nearest rows: by a k-d tree on the host, or by blocks of distances on any library.
+
+Both find candidates, whose distances are then computed again from differences. Distances that agree in single precision
+count as equal, and rows at equal distances are taken in the order of their numbers. So all libraries find the same rows.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from agp.backend import Array, backend_of, to_numpy
+from agp.chunking import row_ranges, rows_within
+
+TREE_COLUMNS = 8.0
+"""A tree is used up to this effective number of columns. With more, it would visit most rows."""
+SPARE = 8
+"""The number of candidates beyond k, among which the order is decided by distances from differences."""
+FIRST = 512
+"""The earlier neighbours of this many first rows are found together."""
+EARLIER = 3
+"""A tree returns this many times k candidates, of which at least about half are earlier rows."""
+MOST = 4096
+"""The maximum number of inputs whose candidates are compared at the same time."""
+LARGEST = 1e38
+"""Squared distances above this value count as equal."""
+
+Distances = Callable[[Array, Array], Array]
+"""A function ``(Q [n, D], X [N, D]) -> squared distances [n, N]``, or of stacks ``([n, 1, D], [n, C, D]) -> [n, C]``."""
+
+
+class NeighbourSearch:
+    """The rows of X [N, D], prepared for finding those that are nearest to other inputs.
+
+    Parameters
+    ----------
+    X
+        The rows.
+    factors
+        Factors [D] of the columns; distances are those of the inputs times the factors.
+    distances
+        Any other function of squared distances, if `factors` is None; see `Distances`.
+    traced
+        Whether the search is part of a compiled program, so that the host cannot read the rows.
+    """
+
+    def __init__(
+        self, X: Array, factors: Array | None, distances: Distances | None = None, *, traced: bool = False
+    ) -> None:
+        B = backend_of(X)
+        X, factors = B.stop_gradient(X), None if factors is None else B.stop_gradient(factors)
+        self._given, self._like = factors, X
+        concrete = not traced and B.is_concrete(X) and B.is_concrete(X if factors is None else factors)
+        self._on_host = factors is not None and concrete and B.device_memory(X) is None
+        if factors is None:
+            assert distances is not None
+            self._distances, self._factors = distances, None
+        else:
+            self._distances = _squared_distances
+            self._factors = to_numpy(factors).astype(np.float64) if self._on_host else factors
+        self._rows = self._scaled(X)
+        self._tree = _tree_of(self._rows) if self._on_host and effective_columns(self._rows) <= TREE_COLUMNS else None
+
+    def nearest(self, Q: Array, k: int, /, *, memory: float | None = None) -> Array:
+        """Return the numbers [n, k] of the k rows that are nearest to each of the inputs Q [n, D], the nearest first.
+
+        k is at most the number of rows.
+        """
+        B = backend_of(Q)
+        Q = B.stop_gradient(Q)
+        if self._on_host and not B.is_concrete(Q):
+            return NeighbourSearch(self._like, self._given, traced=True).nearest(Q, k, memory=memory)
+        Q = self._scaled(Q)
+        return self._join([self._nearest(Q[i:j, :], self._rows, self._tree, k) for i, j in self._blocks(Q, memory)])
+
+    def others(self, rows: Array, k: int, /, *, memory: float | None = None) -> Array:
+        """Return the numbers [n, k] of the k rows nearest to each of the rows with given numbers [n], without itself.
+
+        k is less than the number of rows.
+        """
+        xp = backend_of(self._like).xp
+        found = self.nearest(xp.take(self._like, rows, axis=0), k + 1, memory=memory)
+        # move the row itself to the end; if repeated inputs come before it, the last of them is left out instead
+        last = xp.argsort(xp.astype(found == rows[:, None], xp.int64), axis=1, stable=True)
+        return xp.take_along_axis(found, last, axis=1)[:, :k]
+
+    def earlier(self, order: Array, k: int, /, *, memory: float | None = None) -> Array:
+        """Return the numbers [N, k] of the k nearest earlier rows of each row, or -1 where there are fewer.
+
+        `order` [N] contains the numbers of the rows in their order. Row i of the result is for row i of X.
+        """
+        B = backend_of(self._like)
+        order = to_numpy(order) if self._on_host else order
+        xp, N = backend_of(order).xp, self._rows.shape[0]
+        rows = xp.take(self._rows, order, axis=0)
+        parts, start = [], 0
+        while start < N:
+            stop = min(N, max(FIRST, 2 * start))
+            parts.append(self._earlier(rows[:stop, :], start, min(k, N), memory))
+            start = stop
+        found = xp.concat(parts, axis=0)
+        numbers = xp.take(order, xp.reshape(xp.where(found < 0, 0, found), (-1,)))
+        found = xp.where(found < 0, -1, xp.reshape(numbers, found.shape))
+        found = xp.take(found, xp.argsort(order), axis=0)
+        return B.from_numpy(found, device=B.device_name(self._like) or None) if self._on_host else found
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _scaled(self, X: Array) -> Array:
+        X = to_numpy(X).astype(np.float64) if self._on_host else X
+        return X if self._factors is None else X * self._factors
+
+    def _join(self, parts: list[Array]) -> Array:
+        found, B = backend_of(parts[0]).xp.concat(parts, axis=0), backend_of(self._like)
+        return B.from_numpy(found, device=B.device_name(self._like) or None) if self._on_host else found
+
+    def _blocks(self, Q: Array, memory: float | None) -> list[tuple[int, int]]:
+        """Return ranges of inputs whose distances fit into the budget."""
+        rows = MOST if self._tree is not None else min(MOST, rows_within(memory, 3 * self._rows.shape[0], Q))
+        return row_ranges(Q.shape[0], rows)
+
+    def _nearest(self, Q: Array, rows: Array, tree: Any, k: int, own: Array | None = None) -> Array:
+        """Return the k nearest rows of scaled inputs; only rows before the numbers `own` [n] count, if given.
+
+        Where there are fewer such rows, the numbers are -1.
+        """
+        xp, N = backend_of(Q).xp, rows.shape[0]
+        count = min(N, k + SPARE)
+        found, sizes = self._refine(Q, rows, self._candidates(Q, rows, tree, count, own), own)
+        found = found if own is None else xp.where(xp.isinf(sizes), -1, found)
+        tied = self._tied(sizes, k) if count < N else ()
+        while len(tied) and count < N:
+            count = min(N, 4 * count)
+            before = None if own is None else own[tied]
+            more, sizes = self._refine(Q[tied], rows, self._candidates(Q[tied], rows, tree, count, before), before)
+            found[tied, :k] = more[:, :k] if own is None else xp.where(xp.isinf(sizes), -1, more)[:, :k]
+            tied = tied[self._tied(sizes, k)]
+        return found[:, :k]
+
+    def _tied(self, sizes: Array, k: int) -> Any:
+        """Return the rows of the distances whose last candidate is as near as the k-th: others may be as near too."""
+        if not self._on_host:
+            return ()
+        return np.nonzero((sizes[:, -1] <= sizes[:, k - 1]) & np.isfinite(sizes[:, -1]))[0]
+
+    def _candidates(self, Q: Array, rows: Array, tree: Any, count: int, own: Array | None = None) -> Array:
+        """Return the numbers [n, count] of rows near scaled inputs, in the order of the rows."""
+        B = backend_of(Q)
+        xp, N = B.xp, rows.shape[0]
+        if tree is not None:
+            return np.sort(tree.query(Q, k=np.arange(1, count + 1))[1], axis=1)
+        if count == N:
+            return xp.broadcast_to(xp.arange(N, device=Q.device), (Q.shape[0], N))
+        sizes = self._distances(Q, rows)
+        if own is not None:
+            sizes = xp.where(xp.arange(N, device=Q.device)[None, :] >= own[:, None], xp.inf, sizes)
+        return xp.sort(B.smallest(sizes, count), axis=1)
+
+    def _refine(self, Q: Array, rows: Array, found: Array, own: Array | None = None) -> tuple[Array, Array]:
+        """Sort candidates [n, c] by distance, and return them with the distances.
+
+        Candidates from the row number `own` [n] on have the distance infinity.
+        """
+        xp = backend_of(Q).xp
+        near = xp.reshape(xp.take(rows, xp.reshape(found, (-1,)), axis=0), (*found.shape, Q.shape[1]))
+        sizes = xp.astype(xp.clip(self._distances(Q[:, None, :], near), 0.0, LARGEST), xp.float32)
+        sizes = sizes if own is None else xp.where(found >= own[:, None], xp.inf, sizes)
+        order = xp.argsort(sizes, axis=1, stable=True)
+        return xp.take_along_axis(found, order, axis=1), xp.take_along_axis(sizes, order, axis=1)
+
+    def _earlier(self, rows: Array, start: int, k: int, memory: float | None) -> Array:
+        """Return the earlier neighbours of the rows from `start` on, among ordered rows [stop, D]."""
+        xp, stop = backend_of(rows).xp, rows.shape[0]
+        own = xp.arange(start, stop, device=rows.device)
+        tree = _tree_of(rows) if self._tree is not None and start else None
+        parts = []
+        for i, j in self._blocks(rows[start:, :], memory):
+            Q, numbers = rows[start + i : start + j, :], own[i:j]
+            if tree is None:
+                parts.append(self._nearest(Q, rows, None, min(k, stop), numbers))
+            else:
+                parts.append(self._earlier_by_tree(Q, rows, tree, numbers, k))
+        found = xp.concat(parts, axis=0)
+        if found.shape[1] == k:
+            return found
+        return xp.concat([found, xp.full((stop - start, k - found.shape[1]), -1, dtype=found.dtype)], axis=1)
+
+    def _earlier_by_tree(self, Q: Any, rows: Any, tree: Any, own: Any, k: int) -> Any:
+        """Take the earlier ones of more candidates, which are about half of them or more."""
+        count = min(rows.shape[0], EARLIER * k + SPARE)
+        found, sizes = self._refine(Q, rows, self._candidates(Q, rows, tree, count))
+        last = sizes[:, -1]
+        sizes = np.where(found >= own[:, None], np.inf, sizes)
+        order = np.argsort(sizes, axis=1, kind="stable")[:, :k]
+        found, sizes = np.take_along_axis(found, order, axis=1), np.take_along_axis(sizes, order, axis=1)
+        if count < rows.shape[0]:
+            (few,) = np.nonzero(sizes[:, -1] >= last)  # too few are earlier, or there is a tie
+            if len(few):
+                found[few] = self._nearest(Q[few], rows, None, k, own[few])
+        return found
+
+
+def effective_columns(X: Any, /) -> float:
+    """Return the effective number of columns, (sum of their variances)^2 / (sum of squared variances)."""
+    with np.errstate(all="ignore"):
+        variances = np.var(X, axis=0)
+        total, squares = float(np.sum(variances)), float(np.sum(variances * variances))
+    return total * total / squares if squares > 0.0 else 1.0
+
+
+def _tree_of(X: Any) -> Any:
+    from scipy.spatial import cKDTree
+
+    return cKDTree(X)
+
+
+def _squared_distances(Q: Array, X: Array) -> Array:
+    B = backend_of(Q)
+    xp = B.xp
+    if Q.ndim == 3:
+        apart = X - Q
+        return xp.sum(apart * apart, axis=-1)
+    centre = xp.mean(X, axis=0)
+    Q, X = Q - centre, X - centre
+    return B.squared_distances(Q, X, xp.sum(Q * Q, axis=1), xp.sum(X * X, axis=1))

@@ -1,0 +1,356 @@
+"""The posterior given data, in which each function value depends on the nearest rows, and on inducing inputs.
+
+Let c be the k rows nearest to x, and B, D, u as in `agp.bounds.NearConditional`. Then f(x) is, given the data, normal with
+
+    mean h(x) + u^T m + B^T (y_c - h_c),    variance D + u^T S u,
+
+where N(m, S) is the posterior of the whitened inducing variables v. Without inducing inputs, the terms with u are absent.
+The errors of these predictions are f - W e with W_ic = B_ic, so that joint covariances and function samples follow.
+"""
+
+import dataclasses
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, asarray_like, backend_of
+from agp.batch import Batch
+from agp.bounds import (
+    NearConditional,
+    NearRows,
+    NearSums,
+    RowNoise,
+    condition_on_neighbours,
+    near_sums,
+)
+from agp.chunking import row_ranges, rows_within, tile_rows
+from agp.inducing import Inducing
+from agp.kernels import Kernel
+from agp.likelihoods import Gaussian, Likelihood
+from agp.linalg import add_jitter, cholesky, covariance_with, default_jitter, identity
+from agp.means import Mean
+from agp.neighbours import NeighbourSearch
+from agp.processes._base import Process
+from agp.processes._further import refuse_data
+from agp.processes._of_data import HoldsRows, no_pullback
+from agp.processes._near_paths import NearPaths
+from agp.processes._paths import Paths
+from agp.random import generator
+
+
+def near_search(kernel: Kernel, X: Array, /) -> NeighbourSearch:
+    """Return a search for the rows of X [N, D] that are nearest to others in the metric of the kernel.
+
+    The metric is that of the scaled inputs (`Kernel.inverse_scales`) or, if the kernel has no scales, 1 minus the
+    squared correlation.
+    """
+    factors = kernel.inverse_scales(X.shape[1])
+    if factors is not None:
+        return NeighbourSearch(X, factors)
+
+    def distances(Q: Array, Z: Array) -> Array:
+        xp = backend_of(Q).xp
+        if Q.ndim == 3:
+            n, C, D = Z.shape
+            K = kernel.grouped_covariance(Q, Z)[0][:, 0, :]
+            at_Z = xp.reshape(kernel.diag(xp.reshape(Z, (n * C, D)))[0], (n, C))
+            at_Q = kernel.diag(Q[:, 0, :])[0][:, None]
+        else:
+            K, at_Q, at_Z = kernel(Q, Z)[0], kernel.diag(Q)[0][:, None], kernel.diag(Z)[0][None, :]
+        product = at_Q * at_Z
+        return 1.0 - xp.where(product > 0.0, K * K / xp.where(product > 0.0, product, 1.0), 0.0)
+
+    return NeighbourSearch(X, None, distances)
+
+
+def ordered_rows(N: int, seed: int, beside: Array, /, *, last: int = 0) -> Array:
+    """Return a random order of N rows, as their numbers [N] beside other arrays. The `last` rows keep their places."""
+    B = backend_of(beside)
+    order = generator(seed, 31).permutation(N - last).tolist()
+    return B.xp.asarray([*order, *range(N - last, N)], dtype=B.xp.int64, device=beside.device)
+
+
+@tree.model
+class NearFactor:
+    """The factor of `NearestNeighbours`."""
+
+    search: Any
+    """The `NeighbourSearch` of the training inputs."""
+    residual: Array = tree.auxiliary()
+    """y - h [N, P] at the training inputs."""
+    Lz: Array | None = tree.constant(optional=True)
+    """The Cholesky factor [M, M] of Kuu, or None without inducing inputs."""
+    features: Array | None = tree.constant(optional=True)
+    """A [N, M], the whitened features of the training inputs."""
+    mean: Array | None = tree.constant(optional=True)
+    """m [M, P]."""
+    root: Array | None = tree.constant(optional=True)
+    """LQ [M, M], with S = (LQ LQ^T)^-1."""
+
+
+@tree.model
+class NearestNeighbours(HoldsRows):
+    """The posterior in which each function value depends on the nearest rows, and on inducing inputs if there are any.
+
+    Parameters
+    ----------
+    kernel, mean_function
+        The prior covariance and the prior mean of f.
+    X, y
+        The training inputs [N, D], and the targets minus their offsets [N, P].
+    noise
+        The noise variances [N] of the rows.
+    neighbours
+        The number k of neighbours, at most N.
+    inducing, jitter
+        The inducing variables, or None, and the number added to the diagonal of Kuu (see `Sparse`).
+    sets
+        The numbers [N, k] of the neighbours of each training row among the rows before it in a random order, from which
+        the posterior of the inducing variables follows; see `NeighbourSearch.earlier`. None means that they are found
+        when needed.
+    seed
+        The seed of the order.
+    added
+        The number of rows that `condition_on` added, which come last in the order.
+    memory
+        The memory budget for the pass over the training rows, in MiB.
+    """
+
+    kernel: Kernel
+    mean_function: Mean
+    X: Array = tree.constant()
+    y: Array = tree.constant()
+    noise: Array = tree.auxiliary()
+    neighbours: int
+    inducing: Inducing | None = None
+    jitter: float | None = None
+    sets: Array | None = tree.constant(default=None, optional=True)
+    seed: int = 0
+    added: int = 0
+    memory: float | None = None
+
+    @property
+    def outputs(self) -> int:
+        return self.y.shape[1]
+
+    @property
+    def count(self) -> int:
+        """The number of neighbours that exist."""
+        return min(self.neighbours, self.X.shape[0])
+
+    @property
+    def floats_per_row(self) -> int:
+        k, M = self.count + 1, 0 if self.inducing is None else self.inducing.count
+        return k * k * (self.kernel.floats_per_entry + 3) + k * (3 * self.width + M + self.outputs)
+
+    def factorise(self) -> tuple[NearFactor, Pullback]:
+        search = near_search(self.kernel, self.X)
+        residual = self.y - self.mean_function(self.X)[0]
+        if self.inducing is None:
+            return NearFactor(search, residual), no_pullback
+        B = backend_of(self.X)
+        Lz = cholesky(add_jitter(self.inducing.covariance(self.kernel)[0], self.jitter))
+        A = self._whitened(Lz, self.X)
+        sums = self._sums(search, A)
+        LQ = cholesky(identity(Lz) + sums.gram)
+        m = B.solve_triangular(LQ, B.solve_triangular(LQ, sums.projected), transpose=True)
+        return NearFactor(search, residual, Lz, A, m, LQ), no_pullback
+
+    def _whitened(self, Lz: Array, X: Array) -> Array:
+        """Return the features A [n, M] at X [n, D], in blocks of rows."""
+        B, inducing = backend_of(X), self.inducing
+        assert inducing is not None
+        rows = tile_rows(self.memory, inducing.floats_per_row(self.kernel) + inducing.count, X)
+        parts = [B.solve_triangular(Lz, inducing.cross(self.kernel, X[i:j, :])[0]).mT for i, j in row_ranges(X.shape[0], rows)]
+        return B.row_major(parts[0] if len(parts) == 1 else B.xp.concat(parts, axis=0))
+
+    def _sums(self, search: NeighbourSearch, A: Array) -> NearSums:
+        """Return the sums over the training rows, given their neighbours among earlier rows."""
+        B, k, N = backend_of(self.X), self.count, self.X.shape[0]
+        sets = self.sets
+        if sets is None:
+            order = ordered_rows(N, self.seed, self.X, last=self.added)
+            sets = search.earlier(order, k, memory=self.memory)
+        data = NearRows(self.X, self.y, None, self.noise, None)
+        model = _Prior(self.kernel, self.mean_function, Gaussian(B.xp.zeros((), **B.like(self.X))))
+        floats = (k + 1) ** 2 * (self.kernel.floats_per_entry + 3) + (k + 1) * (A.shape[1] + 3 * self.width)
+        rows = B.xp.arange(N, dtype=sets.dtype, device=self.X.device)
+        block = tile_rows(self.memory, floats, self.X)
+        f = _sums_of_block
+        return B.fold(f, (model, data, A), (rows, sets), block, add=tree.add)[0]
+
+    # -- predictions ------------------------------------------------------------------------------------------------
+
+    def _condition(self, factor: NearFactor, X: Array) -> tuple[Array, NearConditional, Pullback]:
+        """Condition the values at X [n, D] on their neighbours; return the numbers [n, k] of these as well."""
+        xp = backend_of(X).xp
+        sets = factor.search.nearest(X, self.count, memory=self.memory)
+        return sets, *self._given(factor, X, sets, xp)
+
+    def _given(self, factor: NearFactor, X: Array, sets: Array, xp: Any) -> tuple[NearConditional, Pullback]:
+        n, k = sets.shape
+        index = xp.reshape(sets, (-1,))
+        group = xp.concat([xp.reshape(xp.take(self.X, index, axis=0), (n, k, X.shape[1])), X[:, None, :]], axis=1)
+        noise = xp.reshape(xp.take(self.noise, index), (n, k))
+        if factor.features is None:
+            found, pull = condition_on_neighbours(self.kernel, group, noise, None)
+            return found, lambda B_bar, D_bar, _: pull(B_bar, D_bar)[1][:, -1, :]
+        own, pull_own = self._own_features(factor, X)
+        near = xp.reshape(xp.take(factor.features, index, axis=0), (n, k, own.shape[1]))
+        found, pull = condition_on_neighbours(
+            self.kernel, group, noise, None, xp.concat([near, own[:, None, :]], axis=1)
+        )
+
+        def pullback(B_bar, D_bar, u_bar):
+            _, X_bar, _, F_bar = pull(B_bar, D_bar, u_bar)
+            return tree.add(X_bar[:, -1, :], pull_own(F_bar[:, -1, :]))
+
+        return found, pullback
+
+    def _own_features(self, factor: NearFactor, X: Array) -> tuple[Array, Pullback]:
+        """Return the features A [n, M] at X [n, D], and their pullback to X."""
+        B, inducing = backend_of(X), self.inducing
+        assert inducing is not None
+        Kuf, pull = inducing.cross(self.kernel, X)
+        A = B.solve_triangular(factor.Lz, Kuf).mT
+        return A, lambda bar: pull(B.solve_triangular(factor.Lz, bar.mT, transpose=True))[-1]
+
+    def project(self, factor: NearFactor, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        B = backend_of(X)
+        xp = B.xp
+        sets, found, pull = self._condition(factor, X)
+        near = xp.reshape(xp.take(factor.residual, xp.reshape(sets, (-1,)), axis=0), (*sets.shape, self.outputs))
+        h, pull_mean = self.mean_function(X)
+        mean, variance, u, half = h - (found.b[:, None, :-1] @ near)[:, 0, :], found.variance, found.features, None
+        if u is not None:
+            half = B.solve_triangular(factor.root, u.mT)
+            mean, variance = mean + u @ factor.mean, variance + xp.sum(half * half, axis=0)
+
+        def pullback(mu_bar, var_bar):
+            D_bar, u_bar = xp.sum(var_bar, axis=1), None
+            if u is not None:
+                Su = B.solve_triangular(factor.root, half, transpose=True).mT
+                u_bar = mu_bar @ factor.mean.mT + 2.0 * D_bar[:, None] * Su
+            B_bar = (near @ mu_bar[:, :, None])[:, :, 0]
+            return None, None, tree.add(pull(B_bar, D_bar, u_bar), pull_mean(mu_bar)[1])
+
+        shape = (X.shape[0], self.outputs)
+        return (xp.broadcast_to(mean, shape), xp.broadcast_to(variance[:, None], shape)), pullback
+
+    def project_mean(self, factor: NearFactor, X: Array, /) -> Array:
+        return self.project(factor, X)[0][0]
+
+    def project_covariance(self, factor: NearFactor, X: Array, /) -> Array:
+        """Return the covariances [P, n, n] of the errors f - W e of all predictions."""
+        B = backend_of(X)
+        xp, n = B.xp, X.shape[0]
+        rows = tile_rows(self.memory, self.floats_per_row, X)
+        parts = [self._condition(factor, X[i:j, :])[:2] for i, j in row_ranges(n, rows)]
+        sets = xp.concat([one for one, _ in parts], axis=0)
+        weights = xp.concat([-found.b[:, :-1] for _, found in parts], axis=0)
+        union, place = xp.unique_inverse(xp.reshape(sets, (-1,)))
+        place = xp.reshape(place, (-1,)) + union.shape[0] * (xp.arange(sets.shape[0] * sets.shape[1], device=place.device) // sets.shape[1])
+        W = xp.reshape(B.sum_at(xp.reshape(weights, (-1, 1)), place, n * union.shape[0]), (n, union.shape[0]))
+        near, noise = xp.take(self.X, union, axis=0), xp.take(self.noise, union)
+        K = self._residual_covariance(factor, X, None, None)
+        cross = self._weighted(factor, W, near, union, X, None)
+        inner = self._weighted(factor, W, near, union, near, union) @ W.mT + (W * noise) @ W.mT
+        K = K - cross - cross.mT + inner
+        variance = xp.concat([found.variance for _, found in parts])
+        if factor.features is not None:
+            u = xp.concat([found.features for _, found in parts], axis=0)
+            half = B.solve_triangular(factor.root, u.mT)
+            K, variance = K + half.mT @ half, variance + xp.sum(half * half, axis=0)
+        return xp.broadcast_to(covariance_with(variance, K), (self.outputs, n, n))
+
+    def _weighted(
+        self, factor: NearFactor, W: Array, near: Array, union: Array, Z: Array, numbers: Array | None
+    ) -> Array:
+        """Return W r(near, Z) [n, m] in blocks of the rows of `near`; `numbers` are those of training rows Z, or None."""
+        floats = Z.shape[0] * (self.kernel.floats_per_entry + 2)
+        total = None
+        for i, j in row_ranges(near.shape[0], rows_within(self.memory, floats, near)):
+            part = W[:, i:j] @ self._residual_covariance(factor, near[i:j, :], Z, union[i:j], numbers)
+            total = part if total is None else total + part
+        return total
+
+    def _residual_covariance(
+        self, factor: NearFactor, X: Array, Z: Array | None, rows: Array | None, others: Array | None = None
+    ) -> Array:
+        """Return r(X, Z). `rows` and `others` are the numbers of X and Z if they are training rows, or None."""
+        K = self.kernel(X)[0] if Z is None else self.kernel(X, Z)[0]
+        if factor.features is None:
+            return K
+        left = self._features_at(factor, X, rows)
+        return K - left @ (left if Z is None else self._features_at(factor, Z, others)).mT
+
+    def _features_at(self, factor: NearFactor, X: Array, rows: Array | None) -> Array:
+        if rows is None:
+            return self._own_features(factor, X)[0]
+        return backend_of(X).xp.take(factor.features, rows, axis=0)
+
+    def paths(self, factor: NearFactor, rng: Any, count: int, features: int, /) -> Paths:
+        B = backend_of(self.X)
+        xp, (N, P) = B.xp, self.y.shape
+        if self.inducing is None:
+            phi, own = self.kernel.random_features(rng, features, self.width), None
+            size = phi(self.X[:1, :])[0].shape[1]
+        else:
+            phi, own = self.inducing.random_features(self.kernel, rng, features)
+            size = own.shape[1]
+        prior = asarray_like(rng.standard_normal((P, size, count)), self.X)
+        noise = xp.sqrt(self.noise)[:, None, None] * asarray_like(rng.standard_normal((N, P, count)), self.X)
+        shift = None if own is None else self._shift_of_inducing(factor, own @ prior, rng)
+        return NearPaths(self, factor, phi, prior, noise, shift)
+
+    def _shift_of_inducing(self, factor: NearFactor, u: Array, rng: Any) -> Array:
+        """Return samples [M, P, S] of v from its posterior minus those of prior samples u [P, M, S]."""
+        B, inducing = backend_of(u), self.inducing
+        assert inducing is not None
+        P, M, S = u.shape
+        Kuu = inducing.covariance(self.kernel)[0]
+        jitter = default_jitter(Kuu) if self.jitter is None else self.jitter
+        u = u + jitter**0.5 * asarray_like(rng.standard_normal(u.shape), u)  # u has the covariance Kuu + jitter I
+        flat = B.xp.reshape(B.xp.permute_dims(u, (1, 0, 2)), (M, P * S))
+        draws = asarray_like(rng.standard_normal((M, P * S)), u)
+        change = B.solve_triangular(factor.root, draws, transpose=True) - B.solve_triangular(factor.Lz, flat)
+        return factor.mean[:, :, None] + B.xp.reshape(change, (M, P, S))  # type: ignore[index]
+
+    # -- further data -----------------------------------------------------------------------------------------------
+
+    def condition_on(self, factor: Any, batch: Batch, likelihood: Likelihood, /) -> tuple[Process, Any]:
+        del factor
+        xp = backend_of(self.X).xp
+        if not isinstance(likelihood, Gaussian):
+            refuse_data("a posterior from nearest rows, with a likelihood that is not Gaussian,")
+        known = None if batch.noise is None else batch.noise[:, :1]
+        noise = RowNoise.of(likelihood.noise_variance, batch._replace(noise=known)).by_row
+        y = batch.y if batch.offset is None else batch.y - batch.offset
+        more = dataclasses.replace(
+            self,
+            X=xp.concat([self.X, batch.X], axis=0),
+            y=xp.concat([self.y, y], axis=0),
+            noise=xp.concat([self.noise, xp.broadcast_to(noise, (batch.X.shape[0],))]),
+            sets=None,
+            added=self.added + batch.X.shape[0],
+        )
+        return more, more.factorise()[0]
+
+    def places(self, factor: Any, batch: Batch, /) -> Any:
+        refuse_data("a part of a process that uses nearest rows")
+
+    def check(self) -> None:
+        self.kernel.check(self.width)
+        self.mean_function.check(self.width, self.outputs)
+
+
+@tree.model
+class _Prior:
+    """The parts of a model that `near_sums` uses. The noise of the rows is known, so that the trained noise is 0."""
+
+    kernel: Kernel
+    mean_function: Mean
+    likelihood: Gaussian
+
+
+def _sums_of_block(params: Any, block: Any) -> Any:
+    return near_sums(params, block, left_out=False)
