@@ -200,8 +200,10 @@ class Mathematics(Library):
         """Lower triangle of the inverse (L L^T)^-1 [M, M], for the lower triangle of L [M, M]."""
         return self.inverse_from_cholesky(self.tril(L))
 
-    def lower_tiles(self, f: Callable[[int, int], tuple[Array, ...]], M: int, /) -> tuple[Array, ...]:
-        """Lower triangles of several matrices [M, M] from ``f(start, stop)``.
+    def lower_tiles(
+        self, f: Callable[[int, int], tuple[Array, ...]], M: int, /, *, groups: int | None = None
+    ) -> tuple[Array, ...]:
+        """Lower triangles of several matrices [M, M], or of stacks [groups, M, M], from ``f(start, stop)``.
 
         The function f returns the rows from `start` to `stop` of each matrix, without the columns from `stop` on. A
         library may call f for all rows at once.

@@ -42,7 +42,7 @@ from agp.bounds._collapsed import (
 from agp.bounds._computation_aware import Loss, projection_of, support_moments
 from agp.bounds._evidence import evidence_and_left_out, targets_of
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
-from agp.bounds._near_conditional import NearConditional, condition_groups, condition_on_neighbours
+from agp.bounds._near_conditional import NearConditional, condition_on_neighbours, near_moments
 from agp.bounds._near_evidence import (
     NearRows,
     NearSums,

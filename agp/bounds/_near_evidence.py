@@ -8,6 +8,7 @@ V_n = D_n + noise of row n, the log evidence of each output is
 with c = LQ^-1 sum_n u_n e_n / V_n. It is the evidence of a proper Gaussian model, and not a bound on that of the GP.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -317,7 +318,15 @@ def near_densities(model: Any, data: NearRows, rows: Array, sets: Array, /) -> A
 
 
 def expand_near(
-    model: Any, data: NearRows, rows: Array, sets: Array, scales: Mapping[str, Array], /, *, left_out: bool
+    model: Any,
+    data: NearRows,
+    rows: Array,
+    sets: Array,
+    scales: Mapping[str, Array],
+    /,
+    *,
+    left_out: bool,
+    block_rows: int | None = None,
 ) -> Expansion | None:
     """Return the evidence of rows given their neighbours, without inducing inputs, to second order.
 
@@ -325,63 +334,81 @@ def expand_near(
     evidence: the sum over rows of V_i V_j / (2 V^2) + e_i e_j / V, for the derivatives V_i and e_i by coordinate i. The
     result is None if a part of the model does not support derivatives for each group.
     """
-    xp, P = backend_of(sets).xp, data.y.shape[1]
-    group = gather_group(data, rows, sets, left_out=left_out)
-    G, C, D = group.X.shape
-    linear = model.kernel.linearise_groups(group.X)
-    basis = model.mean_function.basis(xp.reshape(group.X, (G * C, D)), P)
-    if linear is None or basis is None:
+    B, P, n = backend_of(sets), data.y.shape[1], sum(math.prod(x.shape) for x in scales.values())
+    xp, one = B.xp, data.X[:1, :]
+    if model.kernel.linearise_groups(one[:, None, :]) is None or model.mean_function.basis(one, P) is None:
         return None
-    terms, _, _ = _terms(model, group, None, linear.K, None)
-    found, V, residual, error, lever, squared = terms
-    b = found.b
-    # the derivatives are dV = b^T dK b, de_p = -a_p^T dK b with a_p = R^-1 (y - h)_p, and dB = R^-1 dK b
-    solved = found.solve(_present(group, residual[:, :-1, :]))
-    others = [] if lever is None else [found.solve(group.spare[:, :, None])]
-    left = xp.concat([b[:, :, None], *(_padded(x) for x in (solved, *others))], axis=2)
-    products = tree.cotangent(
-        model,
-        kernel=linear.times(b, None),
-        likelihood=tree.cotangent(model.likelihood, noise_variance=b if group.counts is None else b / group.counts),
-    )
-    moved = {name: scale for name, scale in scales.items() if not name.startswith("mean_function.")}
-    columns = by_coordinate(xp, products, moved, (G, C))
-    forms = left.mT @ columns  # [G, 1 + P (+ 1), n]
-    V_slopes, error_slopes = forms[:, 0, :], -forms[:, 1 : P + 1, :]
-    share = xp.ones_like(V) if group.share is None else group.share
-    by_V = -0.5 * (P * share / V - squared / (V * V))
-    slopes = xp.sum(by_V[:, None] * V_slopes, axis=0)
-    slopes = slopes - xp.sum((share / V)[:, None, None] * error[:, :, None] * error_slopes, axis=(0, 1))
-    if lever is not None:
-        slopes = slopes - xp.sum((group.squares * lever / V)[:, None] * forms[:, -1, :], axis=0)
-    root = xp.sqrt(share / V)
-    whitened = [P**0.5 * (xp.sqrt(share) / V)[:, None] * V_slopes]
-    whitened.append(xp.reshape(2.0**0.5 * root[:, None, None] * error_slopes, (G * P, -1)))
-    columns = xp.concat(whitened, axis=0)
-    if len(moved) < len(scales):  # the mean function is linear in its coefficients
-        leaves = {name: scale for name, scale in scales.items() if name not in moved}
-        means = by_coordinate(xp, tree.cotangent(model, mean_function=basis), leaves, (G * C, P))
-        means = xp.sum(b[:, :, None, None] * xp.reshape(means, (G, C, P, -1)), axis=1)
-        slopes = xp.concat([slopes, xp.sum((share / V)[:, None, None] * error[:, :, None] * means, axis=(0, 1))])
-        means = xp.reshape(root[:, None, None] * means, (G * P, -1))
-        columns = xp.concat([columns, xp.concat([xp.zeros((G, means.shape[1]), dtype=means.dtype), means], axis=0)], axis=1)
-    count = xp.sum(share)
-    value = -0.5 * (P * (xp.sum(share * xp.log(V)) + count * LOG_2PI) + xp.sum(squared / V))
+
+    def f(params: Any, block: Any) -> Any:
+        return _expanded_rows(*params, *block, left_out=left_out), None
+
+    params = (model, data, scales)
+    found, _ = B.map_rows(f, params, (rows, sets), block_rows or rows.shape[0], add=tree.add)  # type: ignore[arg-type]
+    share, density, slopes = found[:, 0], found[:, 1], xp.sum(found[:, 2 : 2 + n], axis=0)
+    columns = xp.reshape(found[:, 2 + n :], (-1, n))
+    value = xp.sum(density)
     logs, pull_logs = (None, lambda _: None) if left_out else _corrections(model, data, rows)
     noise_bar = pull_logs(1.0)
     if noise_bar is not None:
         bars = {"likelihood.noise_variance": noise_bar}
         parts = [xp.reshape(bars.get(name, 0.0) * scales[name], (-1,)) for name in sorted(scales)]
         slopes = slopes + xp.concat(parts)
-    return Expansion(tree.add(value, logs), slopes, columns, value / count)
+    return Expansion(tree.add(value, logs), slopes, columns, value / xp.sum(share))
+
+
+def _expanded_rows(
+    model: Any,
+    data: NearRows,
+    scales: Mapping[str, Array],
+    rows: Array,
+    sets: Array,
+    *,
+    left_out: bool,
+) -> Array:
+    """Return the weight, log density, slopes [n] and whitened columns [1 + P, n] of each row, side by side."""
+    xp, P = backend_of(sets).xp, data.y.shape[1]
+    group = gather_group(data, rows, sets, left_out=left_out)
+    G, C, D = group.X.shape
+    linear = model.kernel.linearise_groups(group.X)
+    terms, _, _ = _terms(model, group, None, linear.K, None)
+    found, V, residual, error, lever, squared = terms
+    b = found.b
+    # the derivatives are dV = b^T dK b, de_p = -a_p^T dK b with a_p = R^-1 (y - h)_p, and dB = R^-1 dK b
+    solved = (
+        [_present(group, residual[:, :-1, :])]
+        if lever is None
+        else [_present(group, residual[:, :-1, :]), group.spare[:, :, None]]
+    )
+    solved = found.solve(xp.concat(solved, axis=2))
+    left = xp.concat([b[:, :, None], xp.concat([solved, xp.zeros_like(solved[:, :1, :])], axis=1)], axis=2)
+    products = tree.cotangent(
+        model,
+        kernel=linear.times(b, None),
+        likelihood=tree.cotangent(model.likelihood, noise_variance=b if group.counts is None else b / group.counts),
+    )
+    moved = {name: scale for name, scale in scales.items() if not name.startswith("mean_function.")}
+    forms = left.mT @ by_coordinate(xp, products, moved, (G, C))  # [G, 1 + P (+ 1), m]
+    V_slopes, error_slopes = forms[:, 0, :], -forms[:, 1 : P + 1, :]
+    share = xp.ones_like(V) if group.share is None else group.share
+    density = -0.5 * (P * share * (xp.log(V) + LOG_2PI) + squared / V)
+    slopes = (-0.5 * (P * share / V - squared / (V * V)))[:, None] * V_slopes
+    slopes = slopes - (share / V)[:, None] * xp.sum(error[:, :, None] * error_slopes, axis=1)
+    if lever is not None:
+        slopes = slopes - (group.squares * lever / V)[:, None] * forms[:, -1, :]  # type: ignore[operator]
+    root = xp.sqrt(share / V)[:, None, None]
+    of_V = (P**0.5 * xp.sqrt(share) / V)[:, None, None] * V_slopes[:, None, :]
+    columns = xp.concat([of_V, 2.0**0.5 * root * error_slopes], axis=1)
+    if len(moved) < len(scales):  # the mean function is linear in its coefficients
+        leaves = {name: scale for name, scale in scales.items() if name not in moved}
+        basis = model.mean_function.basis(xp.reshape(group.X, (G * C, D)), P)
+        means = by_coordinate(xp, tree.cotangent(model, mean_function=basis), leaves, (G * C, P))
+        means = xp.sum(b[:, :, None, None] * xp.reshape(means, (G, C, P, -1)), axis=1)
+        of_mean = (share / V)[:, None] * xp.sum(error[:, :, None] * means, axis=1)
+        slopes = xp.concat([slopes, of_mean], axis=1)
+        columns = xp.concat([columns, xp.concat([xp.zeros_like(means[:, :1, :]), root * means], axis=1)], axis=2)
+    return xp.concat([share[:, None], density[:, None], slopes, xp.reshape(columns, (G, -1))], axis=1)
 
 
 def _present(group: Group, x: Array) -> Array:
     """Return x [G, k, n] with zeros where a neighbour is absent."""
     return x if group.absent is None else backend_of(x).xp.where(group.absent[:, :, None], 0.0, x)
-
-
-def _padded(x: Array) -> Array:
-    """Return x [G, k, n] with a row of zeros for the row itself."""
-    xp = backend_of(x).xp
-    return xp.concat([x, xp.zeros_like(x[:, :1, :])], axis=1)

@@ -93,6 +93,16 @@ def own_distances(
     return scaled, tile
 
 
+def group_distances(X: Array, lengthscale: Array, *, differences: bool = False) -> tuple[Array, Array]:
+    """Return scaled inputs [G, N, D], centred in each group, and the squared distances [G, N, N] within the groups."""
+    B = backend_of(X)
+    x = _centre(B, X, None, lengthscale)[0]
+    if differences or X.shape[-1] <= FEW_COLUMNS:
+        return x, B.squared_differences(x, x, B.xp.ones((), **B.like(x)))
+    squares = B.xp.sum(x * x, axis=-1)
+    return x, B.squared_distances(x, x, squares, squares)
+
+
 def _centre(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
     """Subtract the mean row of Z, or of X if Z is None, from X and Z; divide both by the lengthscales.
 

@@ -13,7 +13,14 @@ from agp import tree
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance
-from agp.kernels._distance import least_root, least_square, own_distances, safe_sqrt, squared_distances
+from agp.kernels._distance import (
+    group_distances,
+    least_root,
+    least_square,
+    own_distances,
+    safe_sqrt,
+    squared_distances,
+)
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._linearisation import (
     DistanceSums,
@@ -149,8 +156,7 @@ class Stationary(ConstantVariance):
         if type(self).pull_shape is not Stationary.pull_shape:
             return None
         xp = backend_of(X).xp
-        x = (X - xp.mean(X, axis=1, keepdims=True)) / self.lengthscale
-        r2, _ = squared_distances(X, None, self.lengthscale, differences=self.differences)
+        x, r2 = group_distances(X, self.lengthscale, differences=self.differences)
         (g, slope), shapes = self.profile(r2), self.shape_slopes(r2)
         slope = slope()
 

@@ -11,7 +11,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import Expansion, NearRows, expand_near, near_densities, near_evidence, targets_of
 from agp.checks import check_whole
-from agp.chunking import row_ranges, tile_rows
+from agp.chunking import cached_rows, row_ranges, rows_within, tile_rows
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
@@ -72,8 +72,10 @@ class NearRegression(Regression):
         """Return the numbers [n, k] of the neighbours of some rows, or of all."""
         search, N = near_search(self.kernel, self.X), self.X.shape[0]
         order = ordered_rows(N, self.seed, self.X)
+        xp = backend_of(order).xp
         found = search.earlier(order, min(self.neighbours, N), memory=memory)
-        return found if rows is None else backend_of(found).xp.take(found, rows, axis=0)
+        found = xp.take(found, xp.argsort(order), axis=0)
+        return found if rows is None else xp.take(found, rows, axis=0)
 
     def _sets_of(self, rows: Array | None, memory: float | None) -> tuple[Array, Array]:
         """Return the numbers [n] of the rows of a batch, and those [n, k] of their neighbours."""
@@ -92,9 +94,12 @@ class NearRegression(Regression):
             raise ValueError(msg)
 
     def _block_rows(self, memory: float | None, features: int = 0) -> int:
+        floats = self._floats_per_group(features)
+        return min(rows_within(memory, floats, self.X), cached_rows(floats, self.X))
+
+    def _floats_per_group(self, features: int = 0) -> int:
         C = min(self.neighbours, self.X.shape[0]) + 1
-        floats = C * C * (self.kernel.floats_per_entry + 4) + C * (4 * self.X.shape[1] + 3 * features)
-        return tile_rows(memory, floats, self.X)
+        return C * C * (self.kernel.floats_per_entry + 4) + C * (4 * self.X.shape[1] + 3 * features)
 
     def _process(self, memory: float | None, **inducing: Any) -> NearestNeighbours:
         xp = backend_of(self.X).xp
@@ -236,7 +241,8 @@ class NNGP(NearRegression):
 
     def _expand(self, batch: Batch, scales: Mapping[str, Array], /) -> Expansion | None:
         rows, sets = self._sets_of(batch.rows, None)
-        return expand_near(self, self._near_data, rows, sets, scales, left_out=self._left_out)
+        size = cached_rows(self._floats_per_group(), self.X)
+        return expand_near(self, self._near_data, rows, sets, scales, left_out=self._left_out, block_rows=size)
 
     @public(ignore="underflow")
     def leave_one_out(self, *, memory: float | None = None) -> Array:
@@ -285,6 +291,10 @@ class VIF(WithInducing, NearRegression):
         What is known of the rows; see `GPR`.
     squares, sets, neighbours, seed
         See `NNGP`.
+    posterior_rows
+        The number of random rows from which predictions compute the posterior of the inducing variables; None means all.
+        With fewer rows, predictions are prepared sooner, and their error bars are wider where the inducing inputs matter.
+        All rows can be neighbours in any case.
 
     Source: Gyger, Furrer & Sigrist, "Vecchia-inducing-points full-scale approximations for Gaussian processes", 2025.
     """
@@ -304,11 +314,19 @@ class VIF(WithInducing, NearRegression):
     squares: Array | None = tree.constant(default=None, optional=True)
     sets: Array | None = tree.constant(default=None, optional=True)
     neighbours: int = NEIGHBOURS
+    posterior_rows: int | None = None
     seed: int = 0
 
     @classmethod
     def from_data(
-        cls, X: Array, y: Array, /, *, neighbours: int = NEIGHBOURS, **parts: Unpack[SparseParts]
+        cls,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        neighbours: int = NEIGHBOURS,
+        posterior_rows: int | None = None,
+        **parts: Unpack[SparseParts],
     ) -> Self:
         """Build a model that is ready for training.
 
@@ -316,6 +334,8 @@ class VIF(WithInducing, NearRegression):
         ----------
         neighbours
             The number of neighbours k.
+        posterior_rows
+            The number of random rows from which predictions compute the posterior of the inducing variables.
 
         Raises
         ------
@@ -326,6 +346,7 @@ class VIF(WithInducing, NearRegression):
         """
         data: Observed = prepare_regression(cls, X, y, parts)
         own = {"neighbours": check_whole("neighbours", neighbours), "seed": parts["seed"]}
+        own["posterior_rows"] = None if posterior_rows is None else check_whole("posterior_rows", posterior_rows)
         model = cls(**sparse_parts(data), **held_in_memory(cls, X, y, data), **own)
         model._check_neighbours()
         return initialise_model(model.renew_neighbours())
@@ -353,7 +374,8 @@ class VIF(WithInducing, NearRegression):
         return A, pullback
 
     def _posterior_process(self, *, memory: float | None = None) -> Process:
-        return self._process(memory, inducing=self.inducing, jitter=self.jitter, sets=self.sets)
+        parts = {"inducing": self.inducing, "jitter": self.jitter, "posterior_rows": self.posterior_rows}
+        return self._process(memory, sets=self.sets, **parts)
 
 
 def _features_of_block(params: tuple[VIF, Array], X: Array) -> tuple[Array, Pullback]:

@@ -4,7 +4,7 @@ Both find candidates, whose distances are then computed again from differences. 
 count as equal, and rows at equal distances are taken in the order of their numbers. So all libraries find the same rows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,16 +84,17 @@ class NeighbourSearch:
         last = xp.argsort(xp.astype(found == rows[:, None], xp.int64), axis=1, stable=True)
         return xp.take_along_axis(found, last, axis=1)[:, :k]
 
-    def earlier(self, order: Array, k: int, /, *, memory: float | None = None) -> Array:
-        """Return the numbers [N, k] of the k nearest earlier rows of each row, or -1 where there are fewer.
+    def earlier(self, order: Array, k: int, /, *, start: int = 0, memory: float | None = None) -> Array:
+        """Return the numbers [N - start, k] of the k nearest earlier rows of rows, or -1 where there are fewer.
 
-        `order` [N] contains the numbers of the rows in their order. Row i of the result is for row i of X.
+        `order` [N] contains the numbers of the rows in their order. The result is for the rows from place `start` on, in
+        this order.
         """
         B = backend_of(self._like)
         order = to_numpy(order) if self._on_host else order
         xp, N = backend_of(order).xp, self._rows.shape[0]
         rows = xp.take(self._rows, order, axis=0)
-        parts, start = [], 0
+        parts = []
         while start < N:
             stop = min(N, max(FIRST, 2 * start))
             parts.append(self._earlier(rows[:stop, :], start, min(k, N), memory))
@@ -101,7 +102,6 @@ class NeighbourSearch:
         found = xp.concat(parts, axis=0)
         numbers = xp.take(order, xp.reshape(xp.where(found < 0, 0, found), (-1,)))
         found = xp.where(found < 0, -1, xp.reshape(numbers, found.shape))
-        found = xp.take(found, xp.argsort(order), axis=0)
         return B.from_numpy(found, device=B.device_name(self._like) or None) if self._on_host else found
 
     # -- parts ------------------------------------------------------------------------------------------------------

@@ -20,9 +20,10 @@ from agp.bounds import (
     NearSums,
     RowNoise,
     condition_on_neighbours,
+    near_moments,
     near_sums,
 )
-from agp.chunking import row_ranges, rows_within, tile_rows
+from agp.chunking import cached_rows, row_ranges, rows_within, tile_rows
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
@@ -31,8 +32,8 @@ from agp.means import Mean
 from agp.neighbours import NeighbourSearch
 from agp.processes._base import Process
 from agp.processes._further import refuse_data
-from agp.processes._of_data import HoldsRows, no_pullback
 from agp.processes._near_paths import NearPaths
+from agp.processes._of_data import HoldsRows, no_pullback
 from agp.processes._paths import Paths
 from agp.random import generator
 
@@ -107,6 +108,9 @@ class NearestNeighbours(HoldsRows):
         The numbers [N, k] of the neighbours of each training row among the rows before it in a random order, from which
         the posterior of the inducing variables follows; see `NeighbourSearch.earlier`. None means that they are found
         when needed.
+    posterior_rows
+        The number of rows, the last in the order, from which the posterior of the inducing variables is computed; None
+        means all.
     seed
         The seed of the order.
     added
@@ -124,6 +128,7 @@ class NearestNeighbours(HoldsRows):
     inducing: Inducing | None = None
     jitter: float | None = None
     sets: Array | None = tree.constant(default=None, optional=True)
+    posterior_rows: int | None = None
     seed: int = 0
     added: int = 0
     memory: float | None = None
@@ -139,8 +144,8 @@ class NearestNeighbours(HoldsRows):
 
     @property
     def floats_per_row(self) -> int:
-        k, M = self.count + 1, 0 if self.inducing is None else self.inducing.count
-        return k * k * (self.kernel.floats_per_entry + 3) + k * (3 * self.width + M + self.outputs)
+        M = 0 if self.inducing is None else self.inducing.count
+        return self.count * (3 * self.width + 2 * self.outputs + 8) + 3 * M
 
     def factorise(self) -> tuple[NearFactor, Pullback]:
         search = near_search(self.kernel, self.X)
@@ -160,51 +165,66 @@ class NearestNeighbours(HoldsRows):
         B, inducing = backend_of(X), self.inducing
         assert inducing is not None
         rows = tile_rows(self.memory, inducing.floats_per_row(self.kernel) + inducing.count, X)
-        parts = [B.solve_triangular(Lz, inducing.cross(self.kernel, X[i:j, :])[0]).mT for i, j in row_ranges(X.shape[0], rows)]
+        parts = [
+            B.solve_triangular(Lz, inducing.cross(self.kernel, X[i:j, :])[0]).mT
+            for i, j in row_ranges(X.shape[0], rows)
+        ]
         return B.row_major(parts[0] if len(parts) == 1 else B.xp.concat(parts, axis=0))
 
     def _sums(self, search: NeighbourSearch, A: Array) -> NearSums:
         """Return the sums over the training rows, given their neighbours among earlier rows."""
-        B, k, N = backend_of(self.X), self.count, self.X.shape[0]
-        sets = self.sets
-        if sets is None:
+        B, N = backend_of(self.X), self.X.shape[0]
+        if self.sets is not None and self.posterior_rows is None:
+            rows, sets = B.xp.arange(N, dtype=self.sets.dtype, device=self.X.device), self.sets
+        else:
             order = ordered_rows(N, self.seed, self.X, last=self.added)
-            sets = search.earlier(order, k, memory=self.memory)
+            start = 0 if self.posterior_rows is None else max(0, N - self.posterior_rows)
+            rows, sets = order[start:], search.earlier(order, self.count, start=start, memory=self.memory)
         data = NearRows(self.X, self.y, None, self.noise, None)
         model = _Prior(self.kernel, self.mean_function, Gaussian(B.xp.zeros((), **B.like(self.X))))
-        floats = (k + 1) ** 2 * (self.kernel.floats_per_entry + 3) + (k + 1) * (A.shape[1] + 3 * self.width)
-        rows = B.xp.arange(N, dtype=sets.dtype, device=self.X.device)
-        block = tile_rows(self.memory, floats, self.X)
-        f = _sums_of_block
-        return B.fold(f, (model, data, A), (rows, sets), block, add=tree.add)[0]
+        floats = self._floats_per_group
+        block = min(rows_within(self.memory, floats, self.X), cached_rows(floats, self.X))
+        return B.fold(_sums_of_block, (model, data, A), (rows, sets), block, add=tree.add)[0]
 
     # -- predictions ------------------------------------------------------------------------------------------------
 
-    def _condition(self, factor: NearFactor, X: Array) -> tuple[Array, NearConditional, Pullback]:
-        """Condition the values at X [n, D] on their neighbours; return the numbers [n, k] of these as well."""
+    def _condition(self, factor: NearFactor, X: Array) -> tuple[Array, NearConditional]:
+        """Condition the values at X [n, D] on their neighbours, whose numbers [n, k] are also returned."""
         xp = backend_of(X).xp
         sets = factor.search.nearest(X, self.count, memory=self.memory)
-        return sets, *self._given(factor, X, sets, xp)
+        parts = []
+        for i, j in row_ranges(X.shape[0], cached_rows(self._floats_per_group, X)):
+            group, noise, F, _ = self._group(factor, X[i:j, :], sets[i:j, :])
+            parts.append(near_moments(self.kernel, group, noise, F)[:3])
+        columns = zip(*parts, strict=True)
+        return sets, NearConditional(*(None if x[0] is None else xp.concat(list(x), axis=0) for x in columns), None)
 
-    def _given(self, factor: NearFactor, X: Array, sets: Array, xp: Any) -> tuple[NearConditional, Pullback]:
-        n, k = sets.shape
+    @property
+    def _floats_per_group(self) -> int:
+        C, M = self.count + 1, 0 if self.inducing is None else self.inducing.count
+        return C * C * (self.kernel.floats_per_entry + 3) + C * (3 * self.width + 2 * M + self.outputs)
+
+    def _group(self, factor: NearFactor, X: Array, sets: Array) -> tuple[Array, Array, Array | None, Pullback]:
+        """Return the inputs, the noise and the features of groups, and the pullback of the features at X."""
+        xp, (n, k) = backend_of(X).xp, sets.shape
         index = xp.reshape(sets, (-1,))
         group = xp.concat([xp.reshape(xp.take(self.X, index, axis=0), (n, k, X.shape[1])), X[:, None, :]], axis=1)
         noise = xp.reshape(xp.take(self.noise, index), (n, k))
         if factor.features is None:
-            found, pull = condition_on_neighbours(self.kernel, group, noise, None)
-            return found, lambda B_bar, D_bar, _: pull(B_bar, D_bar)[1][:, -1, :]
+            return group, noise, None, lambda _: None
         own, pull_own = self._own_features(factor, X)
         near = xp.reshape(xp.take(factor.features, index, axis=0), (n, k, own.shape[1]))
-        found, pull = condition_on_neighbours(
-            self.kernel, group, noise, None, xp.concat([near, own[:, None, :]], axis=1)
-        )
+        return group, noise, xp.concat([near, own[:, None, :]], axis=1), pull_own
 
-        def pullback(B_bar, D_bar, u_bar):
-            _, X_bar, _, F_bar = pull(B_bar, D_bar, u_bar)
-            return tree.add(X_bar[:, -1, :], pull_own(F_bar[:, -1, :]))
-
-        return found, pullback
+    def _pull(self, factor: NearFactor, X: Array, sets: Array, B_bar: Array, D_bar: Array, u_bar: Any) -> Array:
+        """Return the cotangent of X, from those of B, D and u; the neighbours are constants."""
+        parts = []
+        for i, j in row_ranges(X.shape[0], cached_rows(2 * self._floats_per_group, X)):
+            group, noise, F, pull_own = self._group(factor, X[i:j, :], sets[i:j, :])
+            pull = condition_on_neighbours(self.kernel, group, noise, None, F)[1]
+            _, X_bar, _, F_bar = pull(B_bar[i:j, :], D_bar[i:j], None if F is None else u_bar[i:j, :])
+            parts.append(tree.add(X_bar[:, -1, :], None if F_bar is None else pull_own(F_bar[:, -1, :])))
+        return backend_of(X).xp.concat(parts, axis=0)
 
     def _own_features(self, factor: NearFactor, X: Array) -> tuple[Array, Pullback]:
         """Return the features A [n, M] at X [n, D], and their pullback to X."""
@@ -217,7 +237,7 @@ class NearestNeighbours(HoldsRows):
     def project(self, factor: NearFactor, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         B = backend_of(X)
         xp = B.xp
-        sets, found, pull = self._condition(factor, X)
+        sets, found = self._condition(factor, X)
         near = xp.reshape(xp.take(factor.residual, xp.reshape(sets, (-1,)), axis=0), (*sets.shape, self.outputs))
         h, pull_mean = self.mean_function(X)
         mean, variance, u, half = h - (found.b[:, None, :-1] @ near)[:, 0, :], found.variance, found.features, None
@@ -231,7 +251,7 @@ class NearestNeighbours(HoldsRows):
                 Su = B.solve_triangular(factor.root, half, transpose=True).mT
                 u_bar = mu_bar @ factor.mean.mT + 2.0 * D_bar[:, None] * Su
             B_bar = (near @ mu_bar[:, :, None])[:, :, 0]
-            return None, None, tree.add(pull(B_bar, D_bar, u_bar), pull_mean(mu_bar)[1])
+            return None, None, tree.add(self._pull(factor, X, sets, B_bar, D_bar, u_bar), pull_mean(mu_bar)[1])
 
         shape = (X.shape[0], self.outputs)
         return (xp.broadcast_to(mean, shape), xp.broadcast_to(variance[:, None], shape)), pullback
@@ -243,22 +263,20 @@ class NearestNeighbours(HoldsRows):
         """Return the covariances [P, n, n] of the errors f - W e of all predictions."""
         B = backend_of(X)
         xp, n = B.xp, X.shape[0]
-        rows = tile_rows(self.memory, self.floats_per_row, X)
-        parts = [self._condition(factor, X[i:j, :])[:2] for i, j in row_ranges(n, rows)]
-        sets = xp.concat([one for one, _ in parts], axis=0)
-        weights = xp.concat([-found.b[:, :-1] for _, found in parts], axis=0)
+        sets, found = self._condition(factor, X)
+        weights, variance = -found.b[:, :-1], found.variance
         union, place = xp.unique_inverse(xp.reshape(sets, (-1,)))
-        place = xp.reshape(place, (-1,)) + union.shape[0] * (xp.arange(sets.shape[0] * sets.shape[1], device=place.device) // sets.shape[1])
+        place = xp.reshape(place, (-1,)) + union.shape[0] * (
+            xp.arange(sets.shape[0] * sets.shape[1], device=place.device) // sets.shape[1]
+        )
         W = xp.reshape(B.sum_at(xp.reshape(weights, (-1, 1)), place, n * union.shape[0]), (n, union.shape[0]))
         near, noise = xp.take(self.X, union, axis=0), xp.take(self.noise, union)
         K = self._residual_covariance(factor, X, None, None)
         cross = self._weighted(factor, W, near, union, X, None)
         inner = self._weighted(factor, W, near, union, near, union) @ W.mT + (W * noise) @ W.mT
         K = K - cross - cross.mT + inner
-        variance = xp.concat([found.variance for _, found in parts])
-        if factor.features is not None:
-            u = xp.concat([found.features for _, found in parts], axis=0)
-            half = B.solve_triangular(factor.root, u.mT)
+        if found.features is not None:
+            half = B.solve_triangular(factor.root, found.features.mT)
             K, variance = K + half.mT @ half, variance + xp.sum(half * half, axis=0)
         return xp.broadcast_to(covariance_with(variance, K), (self.outputs, n, n))
 

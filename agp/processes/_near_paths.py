@@ -53,7 +53,7 @@ class NearPaths(Paths):
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
         xp, process, factor = backend_of(X).xp, self.process, self.factor
         rows = X if X.ndim == 2 else xp.reshape(X, (-1, X.shape[-1]))
-        sets, found, pull = process._condition(factor, rows)
+        sets, found = process._condition(factor, rows)
         (n, k), P, S = sets.shape, self.outputs, self.count
         index = xp.reshape(sets, (-1,))
         union, place = xp.unique_inverse(index)
@@ -75,7 +75,7 @@ class NearPaths(Paths):
             spread = self._spread(bar, groups, n, xp)
             B_bar = (near @ spread[:, :, None])[:, :, 0]
             u_bar = None if shift is None else spread @ shift.mT
-            X_bar = pull(B_bar, xp.zeros_like(found.variance), u_bar)
+            X_bar = process._pull(factor, rows, sets, B_bar, xp.zeros_like(found.variance), u_bar)
             X_bar = tree.add(X_bar, pull_phi(xp.reshape(pull_prior(bar), phi.shape)))
             return tree.add(xp.reshape(X_bar, X.shape), pull_h(bar))
 

@@ -44,6 +44,7 @@ from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._hyper_prior import columns_to_tie
 from agp.training._laplace import laplace
 from agp.training._newton import (
+    Ascent,
     Coordinates,
     Evidence,
     Expanded,

@@ -26,9 +26,10 @@ TILE = 2**14
 """Number of entries that an elementwise operation processes together; a few such pieces fit into the caches."""
 MIN_ROWS = 32
 """Minimum number of rows in a panel of a lower triangle."""
-MAX_STACKED, MIN_STACKED, STACKED_BLOCK = 512, 4, 32
-"""Matrices of a stack are factorised by one call up to the first size. At least `MIN_STACKED` triangular systems are
-solved together, in blocks of `STACKED_BLOCK` rows."""
+MAX_STACKED, MIN_STACKED, STACKED_BLOCK = 32, 4, 16
+"""Up to the first size, the matrices of a stack are factorised and solved together if there are at least `MIN_STACKED`
+of them. Triangular systems are solved in blocks of `STACKED_BLOCK` rows. For larger matrices, LAPACK's routines take less
+time than NumPy's, and more than the calls."""
 MAX_SMALL_ENTRIES = 2**10
 """Maximum number of entries in arrays that are concatenated with others."""
 MAX_ARRAY_BYTES = 2**25 - 2**16
@@ -207,7 +208,11 @@ class NumpyBackend(Backend):
         if A.shape[-1] <= MAX_STACKED:
             with contextlib.suppress(np.linalg.LinAlgError):  # one of the matrices is not positive definite
                 return np.linalg.cholesky(A)
-        return np.stack([self.cholesky(a) for a in A]) if len(A) else A.copy()
+        (potrf,), found = _routines("potrf", dtype=A.dtype), A.copy()
+        for L in found:
+            if potrf(L.T, lower=False, clean=True, overwrite_a=True)[1] != 0:
+                L[...] = np.nan
+        return found
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         if B.ndim > 2:
@@ -222,11 +227,18 @@ class NumpyBackend(Backend):
             return self._substitute(L, B, transpose)
 
     def _solve_each(self, L: Array, B: Array, transpose: bool) -> Array:
-        # Blocked substitution, with all systems of the stack together. Few systems are solved one by one.
+        # Small systems of a stack are solved together, by blocked substitution.
         G, M, N = B.shape
-        if G < MIN_STACKED:
-            whole = [self.solve_triangular(np.ascontiguousarray(one), b, transpose=transpose) for one, b in zip(L, B)]
-            return np.stack(whole) if G else B.copy()
+        if G < MIN_STACKED or M > MAX_STACKED:
+            L, found, trans = np.ascontiguousarray(L), np.empty_like(B), int(not transpose)
+            if N == 1:
+                (trsv,) = _routines("trsv", dtype=L.dtype)
+                for g in range(G):
+                    found[g, :, 0] = trsv(L[g].T, B[g, :, 0], lower=0, trans=trans)
+            else:
+                for g in range(G):
+                    found[g] = self.solve_triangular(L[g], B[g], transpose=transpose)
+            return found
         X = np.array(B, dtype=np.result_type(L, B))
         starts = range(0, M, STACKED_BLOCK)
         for start in reversed(starts) if transpose else starts:
@@ -416,15 +428,20 @@ class NumpyBackend(Backend):
             inverse, _ = lauum(_inverse_upper(L.T), lower=False, overwrite_c=True)
         return inverse.T
 
-    def lower_tiles(self, f: Callable[[int, int], tuple[Array, ...]], M: int, /) -> tuple[Array, ...]:
+    def lower_tiles(
+        self, f: Callable[[int, int], tuple[Array, ...]], M: int, /, *, groups: int | None = None
+    ) -> tuple[Array, ...]:
         if M * M <= TILE:
             return f(0, M)
+        lead = () if groups is None else (groups,)
         found: list[Any] = []
-        for start, stop in _triangle_panels(M):
+        for start, stop in _triangle_panels(M) if groups is None else row_ranges(M, BLOCK):
             parts = f(start, stop)
-            found = found or [np.empty((M, M), dtype=part.dtype) for part in parts]
+            found = found or [
+                (np.empty if groups is None else np.zeros)((*lead, M, M), dtype=part.dtype) for part in parts
+            ]
             for x, part in zip(found, parts, strict=True):
-                x[start:stop, :stop] = part
+                x[..., start:stop, :stop] = part
         return tuple(found)
 
     def hollow_tile(self, A: Array, start: int, /) -> Array:
