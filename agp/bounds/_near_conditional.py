@@ -28,8 +28,8 @@ class NearConditional(NamedTuple):
     """D [G], without the noise of the rows themselves."""
     features: Array | None
     """u [G, M], or None without inducing inputs."""
-    root: Array
-    """The Cholesky factors of R [G, k, k]."""
+    root: Any
+    """The Cholesky factors of R [G, k, k], or None if they are no longer needed."""
 
     def solve(self, x: Array, /) -> Array:
         """Return R^-1 x for x [G, k, n]."""
@@ -61,7 +61,7 @@ def condition_on_neighbours(
         A `NearConditional`.
     pullback
         A function ``(B_bar [G, k], D_bar [G], u_bar [G, M] or None) -> (kernel_bar, X_bar, noise_bar, F_bar)``.
-        `noise_bar` is [G, k + 1]; its last column is D_bar.
+        `noise_bar` is [G, k + 1]; its last column, that of the row itself, is D_bar.
     """
     K, pull_kernel = kernel.grouped_covariance(X)
     return condition_groups(K, pull_kernel, noise, absent, F)
@@ -91,10 +91,11 @@ def condition_groups(
         K = K * both[:, :, None] * both[:, None, :]
         noise = noise * keep + (1.0 - keep)
     found, pull_variance = _condition(K, noise, F)
-    b, u = found.b, found.features
+    b = found.b
+    u: Any = found.features
 
-    def pullback(B_bar, D_bar, u_bar=None):
-        D_bar = pull_variance(D_bar)
+    def pullback(B_bar: Array, V_bar: Array, u_bar: Any = None) -> Any:
+        D_bar = pull_variance(V_bar)
         if F is not None:
             B_bar = B_bar - (F[:, :k, :] @ u_bar[:, :, None])[:, :, 0]
         B_bar = B_bar if keep is None else B_bar * keep
@@ -105,7 +106,8 @@ def condition_groups(
         if F is not None:
             F_bar = b[:, :, None] * (u_bar - (w[:, None, :] @ F)[:, 0, :])[:, None, :] - w[:, :, None] * u[:, None, :]
         kernel_bar, X_bar = pull_kernel(K_bar)
-        return kernel_bar, X_bar, w * b, F_bar
+        noise_bar = xp.concat([(w * b)[:, :k], V_bar[:, None]], axis=1)  # also where D is 0
+        return kernel_bar, X_bar, noise_bar, F_bar
 
     return found, pullback
 

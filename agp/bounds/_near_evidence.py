@@ -369,17 +369,15 @@ def _expanded_rows(
     xp, P = backend_of(sets).xp, data.y.shape[1]
     group = gather_group(data, rows, sets, left_out=left_out)
     G, C, D = group.X.shape
-    linear = model.kernel.linearise_groups(group.X)
+    linear: Any = model.kernel.linearise_groups(group.X)
     terms, _, _ = _terms(model, group, None, linear.K, None)
     found, V, residual, error, lever, squared = terms
     b = found.b
     # the derivatives are dV = b^T dK b, de_p = -a_p^T dK b with a_p = R^-1 (y - h)_p, and dB = R^-1 dK b
-    solved = (
-        [_present(group, residual[:, :-1, :])]
-        if lever is None
-        else [_present(group, residual[:, :-1, :]), group.spare[:, :, None]]
-    )
-    solved = found.solve(xp.concat(solved, axis=2))
+    solved = _present(group, residual[:, :-1, :])
+    if lever is not None and group.spare is not None:
+        solved = xp.concat([solved, group.spare[:, :, None]], axis=2)
+    solved = found.solve(solved)
     left = xp.concat([b[:, :, None], xp.concat([solved, xp.zeros_like(solved[:, :1, :])], axis=1)], axis=2)
     products = tree.cotangent(
         model,

@@ -47,7 +47,7 @@ class ActiveDims(Kernel):
 
     def inverse_scales(self, width: int, /) -> Array | None:
         factors = self.kernel.inverse_scales(len(self.columns))
-        return None if factors is None else scatter_columns(factors[None, :], self.columns, width)[0, :]
+        return scatter_columns(factors, self.columns, width)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._on(X.shape[1], *self.kernel.diag(select_columns(X, self.columns)))

@@ -106,7 +106,8 @@ def group_distances(X: Array, lengthscale: Array, *, differences: bool = False) 
 def _centre(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
     """Subtract the mean row of Z, or of X if Z is None, from X and Z; divide both by the lengthscales.
 
-    If both are stacks, the mean is that of each group, since distances within a small group would lose digits otherwise.
+    If both are stacks, the mean is that of each group, since distances within a small group would lose digits
+    otherwise.
     """
     other = X if Z is None else Z
     each = X.ndim == other.ndim == 3

@@ -118,11 +118,11 @@ class NearRegression(Regression):
 class NNGP(NearRegression):
     """Regression with a nearest-neighbour Gaussian process: each function value depends on k near rows.
 
-    Predictions are those of exact GPs on the k nearest rows, in O(k^3) time per row plus the search. The bound is the log
-    evidence of the model in which each row depends on its nearest rows among those before it in a random order
-    (Vecchia's approximation). It is the evidence of a proper Gaussian model, exact if k = N - 1, but not a bound on that
-    of the GP. Since it is a sum over rows, minibatches are unbiased. Predicted means and variances jump where the set of
-    neighbours changes; see docs/methods/neighbours.md.
+    Predictions are those of exact GPs on the k nearest rows, in O(k^3) time per row plus the search. The bound is the
+    log evidence of the model in which each row depends on its nearest rows among those before it in a random order
+    (Vecchia's approximation). It is the evidence of a proper Gaussian model, exact if k = N - 1, but not a bound on
+    that of the GP. Since it is a sum over rows, minibatches are unbiased. Predicted means and variances jump where the
+    set of neighbours changes; see docs/methods/neighbours.md.
 
     Parameters
     ----------
@@ -221,10 +221,10 @@ class NNGP(NearRegression):
     def _find_sets(self, rows: Array | None = None, *, memory: float | None = None) -> Array:
         return self._others(rows, memory) if self._left_out else super()._find_sets(rows, memory=memory)
 
-    def _others(self, rows: Array | None, memory: float | None) -> Array:
+    def _others(self, chosen: Array | None, memory: float | None) -> Array:
         """Return the nearest other rows, after the row itself if rows have weights."""
         xp, N = backend_of(self.X).xp, self.X.shape[0]
-        rows = xp.arange(N, device=self.X.device) if rows is None else rows
+        rows: Array = xp.arange(N, device=self.X.device) if chosen is None else chosen
         k = min(self.neighbours, N - 1)
         if not k:
             sets = xp.full((rows.shape[0], 1), -1, dtype=rows.dtype, device=rows.device)
@@ -292,9 +292,9 @@ class VIF(WithInducing, NearRegression):
     squares, sets, neighbours, seed
         See `NNGP`.
     posterior_rows
-        The number of random rows from which predictions compute the posterior of the inducing variables; None means all.
-        With fewer rows, predictions are prepared sooner, and their error bars are wider where the inducing inputs matter.
-        All rows can be neighbours in any case.
+        The number of random rows from which predictions compute the posterior of the inducing variables; None means
+        all. With fewer rows, predictions are prepared sooner, and their error bars are wider where the inducing inputs
+        matter. All rows can be neighbours in any case.
 
     Source: Gyger, Furrer & Sigrist, "Vecchia-inducing-points full-scale approximations for Gaussian processes", 2025.
     """
@@ -345,8 +345,9 @@ class VIF(WithInducing, NearRegression):
             If the kernel has a `White` part, or `neighbours` is not positive.
         """
         data: Observed = prepare_regression(cls, X, y, parts)
-        own = {"neighbours": check_whole("neighbours", neighbours), "seed": parts["seed"]}
-        own["posterior_rows"] = None if posterior_rows is None else check_whole("posterior_rows", posterior_rows)
+        some = None if posterior_rows is None else check_whole("posterior_rows", posterior_rows)
+        k: Any = check_whole("neighbours", neighbours)
+        own = {"neighbours": k, "posterior_rows": some, "seed": parts.get("seed", 0)}
         model = cls(**sparse_parts(data), **held_in_memory(cls, X, y, data), **own)
         model._check_neighbours()
         return initialise_model(model.renew_neighbours())

@@ -35,8 +35,8 @@ def merge_repeats(X: Any, y: Any, weights: Any = None, noise: Any = None, /) -> 
 
     Notes
     -----
-    For observations of variance v, the log density of a group with W observations, mean m and squares S around it is that
-    of m with the variance v / W, minus S / (2 v) and terms that depend on W and v only (`agp.NNGP` adds them).
+    For observations of variance v, the log density of a group with W observations, mean m and squares S around it is
+    that of m with the variance v / W, minus S / (2 v) and terms that depend on W and v only (`agp.NNGP` adds them).
     """
     keys = X if noise is None else np.concatenate([X, noise[:, None]], axis=1)
     group = _groups(keys + 0.0)  # equal zeros have equal bits

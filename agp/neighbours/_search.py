@@ -1,7 +1,8 @@
 """Exact search for nearest rows: by a k-d tree on the host, or by blocks of distances on any library.
 
-Both find candidates, whose distances are then computed again from differences. Distances that agree in single precision
-count as equal, and rows at equal distances are taken in the order of their numbers. So all libraries find the same rows.
+Both find candidates, whose distances are then computed again from differences. Distances that agree in single
+precision count as equal, and rows at equal distances are taken in the order of their numbers. So all libraries find the
+same rows.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ LARGEST = 1e38
 """Squared distances above this value count as equal."""
 
 Distances = Callable[[Array, Array], Array]
-"""A function ``(Q [n, D], X [N, D]) -> squared distances [n, N]``, or of stacks ``([n, 1, D], [n, C, D]) -> [n, C]``."""
+"""A function ``(Q [n, D], X [N, D]) -> squared distances [n, N]``. It also maps stacks [n, 1, D] and [n, C, D] to [n, C]."""
 
 
 class NeighbourSearch:
@@ -87,8 +88,8 @@ class NeighbourSearch:
     def earlier(self, order: Array, k: int, /, *, start: int = 0, memory: float | None = None) -> Array:
         """Return the numbers [N - start, k] of the k nearest earlier rows of rows, or -1 where there are fewer.
 
-        `order` [N] contains the numbers of the rows in their order. The result is for the rows from place `start` on, in
-        this order.
+        `order` [N] contains the numbers of the rows in their order. The result is for the rows from place `start` on,
+        in this order.
         """
         B = backend_of(self._like)
         order = to_numpy(order) if self._on_host else order

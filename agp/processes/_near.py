@@ -1,11 +1,13 @@
 """The posterior given data, in which each function value depends on the nearest rows, and on inducing inputs.
 
-Let c be the k rows nearest to x, and B, D, u as in `agp.bounds.NearConditional`. Then f(x) is, given the data, normal with
+Let c be the k rows nearest to x, and B, D, u as in `agp.bounds.NearConditional`. Then f(x) is, given the data, normal
+with
 
     mean h(x) + u^T m + B^T (y_c - h_c),    variance D + u^T S u,
 
-where N(m, S) is the posterior of the whitened inducing variables v. Without inducing inputs, the terms with u are absent.
-The errors of these predictions are f - W e with W_ic = B_ic, so that joint covariances and function samples follow.
+where N(m, S) is the posterior of the whitened inducing variables v. Without inducing inputs, the terms with u are
+absent. The errors of these predictions are f - W e with W_ic = B_ic, so that joint covariances and function samples
+follow.
 """
 
 import dataclasses
@@ -151,7 +153,7 @@ class NearestNeighbours(HoldsRows):
         search = near_search(self.kernel, self.X)
         residual = self.y - self.mean_function(self.X)[0]
         if self.inducing is None:
-            return NearFactor(search, residual), no_pullback
+            return NearFactor(search, residual, None, None, None, None), no_pullback
         B = backend_of(self.X)
         Lz = cholesky(add_jitter(self.inducing.covariance(self.kernel)[0], self.jitter))
         A = self._whitened(Lz, self.X)
@@ -196,8 +198,8 @@ class NearestNeighbours(HoldsRows):
         for i, j in row_ranges(X.shape[0], cached_rows(self._floats_per_group, X)):
             group, noise, F, _ = self._group(factor, X[i:j, :], sets[i:j, :])
             parts.append(near_moments(self.kernel, group, noise, F)[:3])
-        columns = zip(*parts, strict=True)
-        return sets, NearConditional(*(None if x[0] is None else xp.concat(list(x), axis=0) for x in columns), None)
+        b, D, u = (None if x[0] is None else xp.concat(list(x), axis=0) for x in zip(*parts, strict=True))
+        return sets, NearConditional(b, D, u, None)
 
     @property
     def _floats_per_group(self) -> int:
@@ -240,7 +242,8 @@ class NearestNeighbours(HoldsRows):
         sets, found = self._condition(factor, X)
         near = xp.reshape(xp.take(factor.residual, xp.reshape(sets, (-1,)), axis=0), (*sets.shape, self.outputs))
         h, pull_mean = self.mean_function(X)
-        mean, variance, u, half = h - (found.b[:, None, :-1] @ near)[:, 0, :], found.variance, found.features, None
+        mean, variance, u = h - (found.b[:, None, :-1] @ near)[:, 0, :], found.variance, found.features
+        half: Any = None
         if u is not None:
             half = B.solve_triangular(factor.root, u.mT)
             mean, variance = mean + u @ factor.mean, variance + xp.sum(half * half, axis=0)
@@ -283,7 +286,7 @@ class NearestNeighbours(HoldsRows):
     def _weighted(
         self, factor: NearFactor, W: Array, near: Array, union: Array, Z: Array, numbers: Array | None
     ) -> Array:
-        """Return W r(near, Z) [n, m] in blocks of the rows of `near`; `numbers` are those of training rows Z, or None."""
+        """Return W r(near, Z) [n, m], in blocks of rows of `near`; `numbers` are those of training rows Z, or None."""
         floats = Z.shape[0] * (self.kernel.floats_per_entry + 2)
         total = None
         for i, j in row_ranges(near.shape[0], rows_within(self.memory, floats, near)):

@@ -11,8 +11,8 @@ from agp.processes._paths import Paths, combine_features, mean_of_samples
 class NearPaths(Paths):
     """Function samples h(x) + g(x) + u^T (v - v_g) + B^T (y_c - h_c - g(X_c) - eps_c).
 
-    By Matheron's rule, g is a sample of the prior, eps one of the noise, v one of the whitened inducing variables given the
-    data, and v_g contains those of g. Since A(x) - A_c B = u, this is the prediction plus a sample of its error.
+    By Matheron's rule, g is a sample of the prior, eps one of the noise, v one of the whitened inducing variables given
+    the data, and v_g contains those of g. Since A(x) - A_c B = u, this is the prediction plus a sample of its error.
     """
 
     process: Any

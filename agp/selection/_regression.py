@@ -34,7 +34,7 @@ MOST_ROWS = 300_000
 NEGLIGIBLE_NOISE = 1e-9
 """The least noise variance of targets if all noise is known, as a fraction of their variance."""
 
-REGRESSION_METHODS = ("auto", "gpr", "sgpr")
+REGRESSION_METHODS = ("auto", "gpr", "sgpr", "nngp", "vif")
 """The methods of `fit_regression`."""
 HYPERPARAMETERS = ("auto", "mode", "mixture")
 """What `fit_regression` does with hyperparameters."""
@@ -166,7 +166,7 @@ def fit_regression(
         check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
     plan = Plan(kernel, Gaussian() if likelihood is None else likelihood, mean_function, priors, memory, tolerance)
-    exact = is_exact(method, X)
+    exact, lazy = is_exact(method, X), backend_of(X).is_lazy
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
         mixed = takes_mixture(plan, data, hyperparameters, method, watch.limit)
@@ -178,7 +178,12 @@ def fit_regression(
         rows = subsample_rows(data, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
         fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch, seed)
         with watch.keep_results(fit.result):
-            (fit.run_mixture if mixed else fit.run_exact if exact else fit.run_collapsed)()
+            if mixed or exact:
+                (fit.run_mixture if mixed else fit.run_exact)()
+            elif method == "sgpr" or lazy:
+                fit.run_collapsed()
+            else:
+                fit.run_near(method)
             found = fit.result()
     if not found.converged:
         text = f"the fit has not converged: {watch.ending()}; let the fit run longer."

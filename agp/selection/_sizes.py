@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from agp.selection._watch import Watch
 
-COST = 1e13
-"""The maximum number of operations in the last pass, which takes 2 N M^2."""
+COST, LARGE_COST = 1e13, 4e11
+"""The maximum numbers of operations in the last pass, which takes 2 N M^2, if inducing inputs are the method, and if they
+are compared with nearest rows."""
 MIN_GAIN_PER_ROW = 0.003
 """The minimum gain from doubling the inducing inputs, in nats per held-out row."""
 PART, LEAST_SHARE = 0.7, 0.25
@@ -41,14 +42,14 @@ class Sizes(NamedTuple):
         doublings = math.log2(self.most / self.few)
         return gain * 0.5**doublings > self.most / (2.0 * rows)
 
-    def affordable(self, gain: float, seconds: float, watch: Watch) -> int:
+    def affordable(self, gain: float, seconds: float, watch: Watch, cost: float = COST) -> int:
         """Return a number of inducing inputs that is affordable and worth the time; 0 if a pass would take too long.
 
         `gain` is the gain from the last doubling, and `seconds` the duration of a pass with `few` inducing inputs, both
-        per row.
+        per row. `cost` is the maximum number of operations.
         """
         few = self.few
-        M = min(self.most, few * 2 ** _doublings(gain), int((COST / (2.0 * self.total)) ** 0.5))
+        M = min(self.most, few * 2 ** _doublings(gain), int((cost / (2.0 * self.total)) ** 0.5))
         M = M if 1.25 * few <= M else few
         if watch.limit is None:
             return M

@@ -26,6 +26,8 @@ from agp.selection._climb import (
 )
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._mixture import mix
+from agp.selection._near import FEW as FEW_NEIGHBOURS
+from agp.selection._near import Densities, NearRows, near_kind
 from agp.selection._plan import Plan
 from agp.selection._race import SAMPLE, STEPS, Race, train_revived
 from agp.selection._result import Candidate, RegressionResult
@@ -39,8 +41,9 @@ from agp.selection._signal import (
     predicts,
     predicts_left_out,
 )
-from agp.selection._sizes import Sizes
+from agp.selection._sizes import COST, LARGE_COST, Sizes
 from agp.selection._trial import (
+    ALIKE,
     Found,
     Trial,
     best_of_kernels,
@@ -72,7 +75,7 @@ BETTER = 0.05
 """Hyperparameters from few rows are kept if they predict the held-out rows better by this many nats per row."""
 JUDGED_ROWS, JUDGED = 4096, 512
 """The numbers of rows and of inducing inputs for comparing kernels."""
-SHARES = {"search": 0.15, "train": 0.45}
+SHARES = {"search": 0.15, "train": 0.45, "neighbours": 0.9}
 """The latest end of a stage, as a fraction of the time limit."""
 AMPLE = 8.0
 """Without a time limit, and with one if the remaining time exceeds `AMPLE` times that for the search, no stage is
@@ -179,8 +182,74 @@ class Fit:
             last = self._judge(trained[-1:])[0]
             best = judged[0] if judged[0].score > last.score + BETTER else last
         passed = None if self.watch.is_done else self._compare(best)
-        if passed is not None and not self.watch.is_done:
-            self._grow(passed)
+        if passed is None:
+            return
+        self.best = lambda: self._collapsed_candidate(passed.trial, passed.sums, passed.setting, self.few)
+        if not self.watch.is_done:
+            grown = self._grow(passed)
+            self.best = self.best if grown is None else lambda: grown
+
+    def run_near(self, method: str = "auto") -> None:
+        """Choose between nearest rows, inducing inputs, and both, by the density of the held-out rows."""
+        found = self._search(compete=False)
+        if not found or self.watch.is_done:
+            return
+        near = NearRows(self.rows, self.climb, self.seed)
+        one = self._best_kernel(near, best_of_kernels(found))
+        if self.watch.is_done:
+            return
+        one = self._train([one], LARGER, SAMPLED_STEPS) if len(self.rows.order) > SAMPLE else one
+        chosen = self._choose_near(near, one, method)
+        if chosen is None or method != "auto" or self.watch.is_done:
+            return
+        rival = self._collapsed_rival(one, chosen.score)
+        if rival is not None and rival.log_density >= chosen.score - ALIKE:
+            self.best = lambda: rival
+
+    def _best_kernel(self, near: NearRows, found: list[Trial]) -> Trial:
+        """Return the candidate whose near rows predict the held-out rows best."""
+        with self.watch.stage("judge", len(near.held.y)):
+            judged = [one._replace(scores=one.scores._replace(held_out=near.quick_score(one.model))) for one in found]
+        self._note(judged)
+        best = sort_trials(judged)[0]
+        self._keep_near(near, best, near.model(best.model, FEW_NEIGHBOURS), best.score)
+        return best
+
+    def _choose_near(self, near: NearRows, one: Trial, method: str) -> Densities | None:
+        """Train on the densities of rows given their neighbours, and choose the number of neighbours."""
+        with self.watch.stage("neighbours", len(near.order), SHARES["neighbours"]):
+            best = None if method == "vif" else near.best_of_neighbours(one.model)
+        if best is not None:
+            self._keep_near(near, one, best.model, best.score)
+        if method == "nngp" or self.watch.is_done:
+            return best
+        if best is not None and near.is_far_ahead(best, self._pass(one, min(JUDGED, self.few), JUDGED_ROWS)):
+            return best
+        with self.watch.stage("both", len(near.order)):
+            both = near.densities(near.with_inducing(near.calibrate(one.model)))
+        if best is None or near.better(both, best):
+            best = both
+            self._keep_near(near, one, best.model, best.score)
+        return best
+
+    def _keep_near(self, near: NearRows, one: Trial, model: Any, score: float) -> None:
+        """Keep a model of nearest rows, for all rows."""
+        scores = one.scores._replace(held_out=score)
+        self._note([one._replace(scores=scores)])
+        self.best = lambda: self._near_candidate(near, one.kernel, model, score)
+
+    def _near_candidate(self, near: NearRows, kernel: str, model: Any, score: float) -> Found:
+        data = self.rows.data
+        found = near.of_all_rows(model, data)
+        seen = data._replace(X=None)
+        return Found(found, kernel, near_kind(found), score * data.observations, seen, score, held_out=True)
+
+    def _collapsed_rival(self, one: Trial, score: float) -> Found | None:
+        """Return the collapsed posterior if it may predict the held-out rows as well."""
+        passed = self._compare(one)
+        if passed is None or self.watch.is_done or passed.trial.score + passed.gain < score - ALIKE:
+            return None
+        return self._grow(passed, LARGE_COST)
 
     def _in_time(self, rows: int) -> bool:
         """Whether enough time is left to compute the evidence of `rows` rows and its gradient a few times."""
@@ -291,7 +360,6 @@ class Fit:
             found = self._pass(one, self.few, rows)
         if found is not None:
             self._note([found.trial])
-            self.best = lambda: self._collapsed_candidate(found.trial, found.sums, found.setting, self.few)
         return found
 
     def _pass(self, one: Trial, inducing: int, rows: int) -> Passed | None:
@@ -320,13 +388,16 @@ class Fit:
         most = SHARES["search"] * self.watch.limit * self.climb.speed
         return max(min(rows, 2 * self.few), min(rows, int(most / (2.0 * self.few**2))))
 
-    def _grow(self, best: Passed) -> None:
-        """Compute the posterior with the best number of inducing inputs, on all rows or on fewer rows."""
+    def _grow(self, best: Passed, cost: float = COST) -> Found | None:
+        """Compute the posterior with the best number of inducing inputs, on all rows or on fewer rows; None if it fails.
+
+        `cost` is the maximum number of operations.
+        """
         sizes, rows = self.sizes, self.rows.total
-        M = sizes.affordable(best.gain, best.trial.seconds, self.watch)
+        M = sizes.affordable(best.gain, best.trial.seconds, self.watch, cost)
         if not M:
             self.watch.late = True
-            return
+            return None
         if sizes.few < M < sizes.most and self.watch.limit is None and sizes.pays(best.gain, sizes.part()):
             M, rows = sizes.most, sizes.part()
         with self.watch.stage("posterior", rows):
@@ -337,12 +408,11 @@ class Fit:
                 hyper = parts_beside(best.trial.model, Z)
                 passed = collapse(hyper, Z, data, held, self.plan.memory, inside=inside)
             except ArithmeticError:  # the precision of the dtype is too low
-                return
+                return None
             setting, density = best_setting(passed, best.settings)
             count = sizes.least(M, density, lambda fewer: passed.log_density(*setting, count=fewer))
             scores = best.trial.scores._replace(held_out=density)
-            trial = best.trial._replace(scores=scores)
-            self.best = lambda: self._collapsed_candidate(trial, passed, setting, count)
+            return self._collapsed_candidate(best.trial._replace(scores=scores), passed, setting, count)
 
     # -- results ----------------------------------------------------------------------------------------------------
 
