@@ -27,7 +27,7 @@ LARGEST = 1e38
 """Squared distances above this value count as equal."""
 
 Distances = Callable[[Array, Array], Array]
-"""A function ``(Q [n, D], X [N, D]) -> squared distances [n, N]``. It also maps stacks [n, 1, D] and [n, C, D] to [n, C]."""
+"""A function ``(Q [n, D], X [N, D]) -> squared distances [n, N]``, which maps stacks [n, 1, D], [n, C, D] to [n, C]."""
 
 
 class NeighbourSearch:
@@ -210,9 +210,9 @@ def effective_columns(X: Any, /) -> float:
 
 
 def _tree_of(X: Any) -> Any:
-    from scipy.spatial import cKDTree
+    from scipy.spatial import KDTree
 
-    return cKDTree(X)
+    return KDTree(X)
 
 
 def _squared_distances(Q: Array, X: Array) -> Array:

@@ -236,7 +236,7 @@ class NearestNeighbours(HoldsRows):
         A = B.solve_triangular(factor.Lz, Kuf).mT
         return A, lambda bar: pull(B.solve_triangular(factor.Lz, bar.mT, transpose=True))[-1]
 
-    def project(self, factor: NearFactor, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+    def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         B = backend_of(X)
         xp = B.xp
         sets, found = self._condition(factor, X)

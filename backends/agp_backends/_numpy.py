@@ -28,8 +28,8 @@ MIN_ROWS = 32
 """Minimum number of rows in a panel of a lower triangle."""
 MAX_STACKED, MIN_STACKED, STACKED_BLOCK = 32, 4, 16
 """Up to the first size, the matrices of a stack are factorised and solved together if there are at least `MIN_STACKED`
-of them. Triangular systems are solved in blocks of `STACKED_BLOCK` rows. For larger matrices, LAPACK's routines take less
-time than NumPy's, and more than the calls."""
+of them. Triangular systems are solved in blocks of `STACKED_BLOCK` rows. For larger matrices, LAPACK's routines take
+less time than NumPy's, and more than the calls."""
 MAX_SMALL_ENTRIES = 2**10
 """Maximum number of entries in arrays that are concatenated with others."""
 MAX_ARRAY_BYTES = 2**25 - 2**16
