@@ -97,6 +97,7 @@ def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None)
         The name of a backend, as listed by the shell command ``agp backends``.
     dtype
         "float64" or "float32", or the corresponding dtype of any library. By default, each array keeps its dtype.
+        Integers in a model, such as numbers of rows, are not changed.
     device
         A device of that backend. By default, the library chooses the device.
 
@@ -110,9 +111,9 @@ def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None)
     """
     B, dtype = get_backend(name), _float_name(dtype)
     if is_model(x):
-        here = {k: v for k, v in leaves(x).items() if not backend_of(v).is_lazy}
-        moved = {k: B.from_numpy(to_numpy(v), dtype=dtype, device=device) for k, v in here.items()}
-        return with_leaves(x, moved)
+        here = {k: to_numpy(v) for k, v in leaves(x).items() if not backend_of(v).is_lazy}
+        dtypes = {k: dtype if v.dtype.kind == "f" else None for k, v in here.items()}
+        return with_leaves(x, {k: B.from_numpy(v, dtype=dtypes[k], device=device) for k, v in here.items()})
     if isinstance(x, (int, float, list, tuple)):
         return B.from_numpy(get_backend("numpy").from_numpy(x), dtype=dtype, device=device)
     check_array_type("x", x)
