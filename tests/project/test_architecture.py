@@ -28,7 +28,7 @@ LAYERS = (
     ("kernels", "means"),
     ("likelihoods",),
     ("actions",),
-    ("inducing", "starts"),
+    ("inducing", "neighbours", "starts"),
     ("posteriors",),
     ("bounds",),
     ("processes",),
