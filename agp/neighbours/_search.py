@@ -120,29 +120,32 @@ class NeighbourSearch:
         rows = MOST if self._tree is not None else min(MOST, rows_within(memory, 3 * self._rows.shape[0], Q))
         return row_ranges(Q.shape[0], rows)
 
-    def _nearest(self, Q: Array, rows: Array, tree: Any, k: int, own: Array | None = None) -> Array:
+    def _nearest(self, Q: Array, rows: Array, tree: Any, k: int, own: Array | None = None, more: int = 0) -> Array:
         """Return the k nearest rows of scaled inputs; only rows before the numbers `own` [n] count, if given.
 
-        Where there are fewer such rows, the numbers are -1.
+        Where there are fewer such rows, the numbers are -1. At least `more` candidates are compared.
         """
         xp, N = backend_of(Q).xp, rows.shape[0]
-        count = min(N, k + SPARE)
+        count = min(N, max(more, k + SPARE))
         found, sizes = self._refine(Q, rows, self._candidates(Q, rows, tree, count, own), own)
-        found = found if own is None else xp.where(xp.isinf(sizes), -1, found)
+        found = found[:, :k] if own is None else xp.where(xp.isinf(sizes), -1, found)[:, :k]
         tied = self._tied(sizes, k) if count < N else ()
-        while len(tied) and count < N:
-            count = min(N, 4 * count)
-            before = None if own is None else own[tied]
-            more, sizes = self._refine(Q[tied], rows, self._candidates(Q[tied], rows, tree, count, before), before)
-            found[tied, :k] = more[:, :k] if own is None else xp.where(xp.isinf(sizes), -1, more)[:, :k]
-            tied = tied[self._tied(sizes, k)]
-        return found[:, :k]
+        if len(tied) == Q.shape[0]:
+            return self._nearest(Q, rows, tree, k, own, 4 * count)
+        if len(tied):
+            found[tied, :] = self._nearest(Q[tied, :], rows, tree, k, None if own is None else own[tied], 4 * count)
+        return found
 
     def _tied(self, sizes: Array, k: int) -> Any:
-        """Return the rows of the distances whose last candidate is as near as the k-th: others may be as near too."""
-        if not self._on_host:
-            return ()
-        return np.nonzero((sizes[:, -1] <= sizes[:, k - 1]) & np.isfinite(sizes[:, -1]))[0]
+        """Return the rows of the distances whose last candidate is as near as the k-th: others may be as near too.
+
+        On a device, these are all rows or none. A compiled program cannot depend on them.
+        """
+        B = backend_of(sizes)
+        tied = (sizes[:, -1] <= sizes[:, k - 1]) & B.xp.isfinite(sizes[:, -1])
+        if self._on_host:
+            return np.nonzero(tied)[0]
+        return range(sizes.shape[0]) if B.is_concrete(sizes) and bool(B.xp.any(tied)) else ()
 
     def _candidates(self, Q: Array, rows: Array, tree: Any, count: int, own: Array | None = None) -> Array:
         """Return the numbers [n, count] of rows near scaled inputs, in the order of the rows."""

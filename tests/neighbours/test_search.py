@@ -1,0 +1,192 @@
+"""The nearest rows: those of a search over all, ties by the number of the row, and the same rows on every library."""
+
+import numpy as np
+import pytest
+from helpers import JAX, NUMPY, as_arrays, peak
+
+from agp.backend import to_numpy
+from agp.kernels import RBF, Constant, Linear, Matern32, Periodic
+from agp.neighbours import NeighbourSearch
+from agp.neighbours._search import TREE_COLUMNS, effective_columns
+from agp.processes import near_search, ordered_rows
+
+COLUMNS = {"tree": 2, "blocks": 12}
+"""Few columns are searched by a tree, many by blocks of distances."""
+
+
+def rows_of(kind, N=300, columns=2, seed=0):
+    """Random rows, or rows of whole numbers, which are full of ties and repetitions."""
+    rng = np.random.default_rng([seed, columns])
+    return rng.normal(size=(N, columns)) if kind == "smooth" else rng.integers(0, 3, size=(N, columns)).astype(float)
+
+
+def by_distance(X, q, k, numbers=None):
+    """The numbers of the k rows nearest to q, found by sorting all of them; ties in the order of `numbers`."""
+    numbers = np.arange(len(X)) if numbers is None else numbers
+    sizes = np.sum((X[numbers] - q) ** 2, axis=1).astype(np.float32)
+    return numbers[np.argsort(sizes, kind="stable")][:k]
+
+
+def earlier_by_distance(X, order, k):
+    """The same for each row, in the order of the rows, among those before it; -1 where there are fewer."""
+    found = np.full((len(X), k), -1)
+    for i, row in enumerate(order):
+        near = by_distance(X, X[row], k, order[:i])
+        found[i, : len(near)] = near
+    return found
+
+
+def search_of(place, X, factors=None):
+    return NeighbourSearch(place.array(X), place.array(np.ones(X.shape[1]) if factors is None else factors))
+
+
+def integers(place, found):
+    """The host copy of numbers of rows, which must be from a place."""
+    host = np.asarray(to_numpy(found))
+    place.check(found, host.dtype.name)
+    assert host.dtype.kind == "i"
+    return host
+
+
+@pytest.mark.parametrize("kind", ["smooth", "whole"])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_nearest_rows_are_those_of_a_sort(columns, kind, backend):
+    X, Q = (rows_of(kind, N, COLUMNS[columns], seed=N) for N in (300, 20))
+    found = integers(backend, search_of(backend, X).nearest(backend.array(Q), 7))
+    np.testing.assert_array_equal(found, [by_distance(X, q, 7) for q in Q])
+
+
+@pytest.mark.parametrize("kind", ["smooth", "whole"])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_other_rows_leave_out_the_row_itself(columns, kind, backend):
+    X, rows = rows_of(kind, columns=COLUMNS[columns]), np.arange(0, 300, 11)
+    found = integers(backend, search_of(backend, X).others(backend.array(rows, "int64"), 6))
+    expected = [by_distance(X, X[row], 6, np.delete(np.arange(300), row)) for row in rows]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["smooth", "whole"])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_earlier_rows_come_before_in_the_order(columns, kind, backend, monkeypatch):
+    monkeypatch.setattr("agp.neighbours._search.FIRST", 32)  # several stages
+    X, order = rows_of(kind, 200, COLUMNS[columns]), np.random.default_rng(1).permutation(200)
+    search, there = search_of(backend, X), backend.array(order, "int64")
+    expected = earlier_by_distance(X, order, 5)
+    np.testing.assert_array_equal(integers(backend, search.earlier(there, 5)), expected)
+    np.testing.assert_array_equal(integers(backend, search.earlier(there, 5, start=150)), expected[150:])
+
+
+def test_factors_scale_the_columns_and_drop_some(backend):
+    X, Q, factors = rows_of("smooth", 200, 3), rows_of("smooth", 9, 3, seed=1), np.array([2.0, 0.0, 0.3])
+    found = integers(backend, search_of(backend, X, factors).nearest(backend.array(Q), 5))
+    np.testing.assert_array_equal(found, [by_distance(X * factors, q, 5) for q in Q * factors])
+
+
+def test_the_number_of_columns_decides_on_a_tree():
+    assert effective_columns(rows_of("smooth", columns=COLUMNS["tree"])) < TREE_COLUMNS
+    assert effective_columns(rows_of("smooth", columns=COLUMNS["blocks"])) > TREE_COLUMNS
+    assert effective_columns(np.ones((5, 3))) == 1.0
+    X = rows_of("smooth", columns=12)
+    kinds = [NeighbourSearch(X, factors)._tree is not None for factors in (np.ones(12), np.eye(12)[0])]
+    assert kinds == [False, True]
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_all_rows_can_be_neighbours(columns, backend):
+    X = rows_of("smooth", 12, COLUMNS[columns])
+    search, order = search_of(backend, X), np.arange(12)[::-1].copy()
+    found = integers(backend, search.nearest(backend.array(X), 12))
+    np.testing.assert_array_equal(np.sort(found, axis=1), np.broadcast_to(np.arange(12), (12, 12)))
+    earlier = integers(backend, search.earlier(backend.array(order, "int64"), 30))
+    assert [set(row) - {-1} for row in earlier] == [set(order[:i]) for i in range(12)]
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_equal_rows_are_taken_by_their_numbers(columns, backend):
+    X = np.zeros((60, COLUMNS[columns]))
+    search = search_of(backend, X)
+    np.testing.assert_array_equal(integers(backend, search.nearest(backend.array(X[:2]), 4)), [[0, 1, 2, 3]] * 2)
+    found = integers(backend, search.others(backend.array(np.array([2, 50]), "int64"), 4))
+    np.testing.assert_array_equal(found, [[0, 1, 3, 4], [0, 1, 2, 3]])
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_a_search_over_float32_is_that_of_its_numbers(columns):
+    X = rows_of("smooth", columns=COLUMNS[columns]).astype(np.float32)
+    found = NeighbourSearch(X, np.ones(X.shape[1], dtype=np.float32)).nearest(X[:9], 5)
+    np.testing.assert_array_equal(found, [by_distance(X.astype(float), q, 5) for q in X[:9].astype(float)])
+
+
+# -- kernels without scales -------------------------------------------------------------------------------------------
+
+BY_CORRELATION = {"linear": lambda: Linear(0.7) + Constant(0.3), "periodic": lambda: Periodic(1.3, 0.8, 2.2)}
+
+
+@pytest.mark.parametrize("name", BY_CORRELATION)
+def test_without_scales_the_most_correlated_rows_are_near(name, backend):
+    kernel, X, Q = as_arrays(BY_CORRELATION[name]()), rows_of("smooth"), rows_of("smooth", 9, seed=1)
+    assert kernel.inverse_scales(2) is None
+    squares = kernel(Q, X)[0] ** 2 / (kernel.diag(Q)[0][:, None] * kernel.diag(X)[0])
+    search = near_search(backend.move(kernel), backend.array(X))
+    found = integers(backend, search.nearest(backend.array(Q), 5))
+    np.testing.assert_array_equal(found, np.argsort(1.0 - squares, axis=1, kind="stable")[:, :5])
+
+
+def test_rows_without_variance_are_far():
+    kernel, X = as_arrays(Linear(0.7)), np.array([[0.0], [1.0], [2.0], [0.0]])
+    found = near_search(kernel, X).nearest(np.array([[3.0]]), 4)
+    np.testing.assert_array_equal(found, [[1, 2, 0, 3]])
+
+
+def test_earlier_rows_by_correlation():
+    kernel, X, order = (
+        as_arrays(Periodic(1.3, 0.8, 2.2)),
+        rows_of("smooth", 60),
+        np.random.default_rng(2).permutation(60),
+    )
+    found, K = near_search(kernel, X).earlier(order, 4), kernel(X)[0]
+    for i in range(4, 60):
+        near = order[:i][np.argsort(-(K[order[i], order[:i]] ** 2), kind="stable")[:4]]
+        np.testing.assert_array_equal(found[i], near)
+
+
+# -- blocks, compiled programs and the order --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_memory_bounds_the_search_and_not_what_it_finds(columns):
+    X = rows_of("smooth", 4000, COLUMNS[columns])
+    search, order = NeighbourSearch(X, np.ones(X.shape[1])), np.random.default_rng(1).permutation(4000)
+    for find in (lambda **limit: search.nearest(X, 5, **limit), lambda **limit: search.earlier(order, 5, **limit)):
+        np.testing.assert_array_equal(find(memory=4.0), find())
+    if columns == "blocks":
+        assert peak(lambda: search.nearest(X, 5, memory=4.0)) < 8.0
+
+
+def test_a_compiled_search_finds_the_same_rows(available):
+    place = available(JAX)
+    import jax
+
+    X, Q = rows_of("smooth", 100, 3), rows_of("smooth", 9, 3, seed=1)
+    expected = NeighbourSearch(X, np.ones(3)).nearest(Q, 5)
+    search = search_of(place, X)
+    np.testing.assert_array_equal(jax.jit(lambda q: search.nearest(q, 5))(place.array(Q)), expected)
+    kernel = place.move(as_arrays(RBF(1.0, 1.0)))
+    both = jax.jit(lambda kernel, x, q: near_search(kernel, x).nearest(q, 5))
+    np.testing.assert_array_equal(both(kernel, place.array(X), place.array(Q)), expected)
+
+
+def test_the_metric_is_that_of_the_kernel():
+    X, Q = rows_of("smooth", 200, 3), rows_of("smooth", 5, 3, seed=1)
+    scales = np.array([0.3, 2.0, 5.0])
+    found = near_search(as_arrays(Matern32(1.0, scales)), X).nearest(Q, 4)
+    np.testing.assert_array_equal(found, [by_distance(X / scales, q, 4) for q in Q / scales])
+
+
+def test_an_order_is_random_and_keeps_the_last_rows(backend):
+    order = integers(backend, ordered_rows(30, 3, backend.array(np.zeros(2)), last=5))
+    np.testing.assert_array_equal(np.sort(order), np.arange(30))
+    np.testing.assert_array_equal(order[25:], np.arange(25, 30))
+    assert np.any(order[:25] != np.arange(25))
+    np.testing.assert_array_equal(order, ordered_rows(30, 3, NUMPY.array(np.zeros(2)), last=5))
+    assert np.any(order != ordered_rows(30, 4, NUMPY.array(np.zeros(2)), last=5))
