@@ -34,7 +34,7 @@ __all__ = [
 __getattr__ = former_names(__name__, mapped="map_arrays", placed="asarray_like", wide="as_widest_float")
 
 # for other subpackages
-from agp.backend._arrays import constant, constants, numbers_of
+from agp.backend._arrays import constant, constants, numbers_of, row_numbers
 from agp.backend._control import assume, collect_reports, current_collector, speculating
 from agp.backend._discovery import backend_of_type, check_array_type, find_backend
 from agp.backend._folds import row_blocks

@@ -30,6 +30,13 @@ def asarray_like(x: Any, beside: Array, /) -> Array:
     return B.from_numpy(host, dtype=dtype, device=B.device_name(beside) or None)
 
 
+def row_numbers(count: int, beside: Array, /, *, start: int = 0) -> Array:
+    """Return the integers [count] from `start` on, on the device of `beside`."""
+    B = backend_of(beside)
+    place = {name: x for name, x in B.like(beside).items() if name != "dtype"}
+    return B.xp.arange(start, start + count, **place)
+
+
 def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
     """Convert a vector of constants, such as quadrature nodes, to the library, dtype and device of `beside`.
 

@@ -365,7 +365,7 @@ def _expanded_rows(
     *,
     left_out: bool,
 ) -> Array:
-    """Return the weight, log density, slopes [n] and whitened columns [1 + P, n] of each row, side by side."""
+    """Return the weight, log density, slopes [n] and whitened columns [1 + 2 P, n] of each row, side by side."""
     xp, P = backend_of(sets).xp, data.y.shape[1]
     group = gather_group(data, rows, sets, left_out=left_out)
     G, C, D = group.X.shape
@@ -395,7 +395,8 @@ def _expanded_rows(
         slopes = slopes - (group.squares * lever / V)[:, None] * forms[:, -1, :]  # type: ignore[operator]
     root = xp.sqrt(share / V)[:, None, None]
     of_V = (P**0.5 * xp.sqrt(share) / V)[:, None, None] * V_slopes[:, None, :]
-    columns = xp.concat([of_V, 2.0**0.5 * root * error_slopes], axis=1)
+    # twice, so that the information of the kernel is e_i e_j / V, and that of a coefficient of the mean half of this
+    columns = xp.concat([of_V, root * error_slopes, root * error_slopes], axis=1)
     if len(moved) < len(scales):  # the mean function is linear in its coefficients
         leaves = {name: scale for name, scale in scales.items() if name not in moved}
         basis = model.mean_function.basis(xp.reshape(group.X, (G * C, D)), P)
@@ -403,7 +404,9 @@ def _expanded_rows(
         means = xp.sum(b[:, :, None, None] * xp.reshape(means, (G, C, P, -1)), axis=1)
         of_mean = (share / V)[:, None] * xp.sum(error[:, :, None] * means, axis=1)
         slopes = xp.concat([slopes, of_mean], axis=1)
-        columns = xp.concat([columns, xp.concat([xp.zeros_like(means[:, :1, :]), root * means], axis=1)], axis=2)
+        zeros = xp.zeros_like(means)
+        of_means = xp.concat([zeros[:, :1, :], -root * means, zeros], axis=1)  # de_p by a coefficient is -b^T dh_p
+        columns = xp.concat([columns, of_means], axis=2)
     return xp.concat([share[:, None], density[:, None], slopes, xp.reshape(columns, (G, -1))], axis=1)
 
 

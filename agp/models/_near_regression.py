@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
 from agp._context import public
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, row_numbers
 from agp.batch import Batch
 from agp.bounds import Expansion, NearRows, expand_near, near_densities, near_evidence, targets_of
 from agp.checks import check_whole
@@ -82,7 +82,7 @@ class NearRegression(Regression):
         xp = backend_of(self.X).xp
         if rows is None:
             sets = self._find_sets(memory=memory) if self.sets is None else self.sets
-            return xp.arange(self.X.shape[0], dtype=sets.dtype, device=sets.device), sets
+            return xp.astype(row_numbers(self.X.shape[0], self.X), sets.dtype), sets
         return rows, self._find_sets(rows, memory=memory) if self.sets is None else xp.take(self.sets, rows, axis=0)
 
     def _check_rows(self, batch: Batch) -> None:
@@ -224,10 +224,10 @@ class NNGP(NearRegression):
     def _others(self, chosen: Array | None, memory: float | None) -> Array:
         """Return the nearest other rows, after the row itself if rows have weights."""
         xp, N = backend_of(self.X).xp, self.X.shape[0]
-        rows: Array = xp.arange(N, device=self.X.device) if chosen is None else chosen
+        rows = row_numbers(N, self.X) if chosen is None else chosen
         k = min(self.neighbours, N - 1)
         if not k:
-            sets = xp.full((rows.shape[0], 1), -1, dtype=rows.dtype, device=rows.device)
+            sets = xp.full_like(rows[:, None], -1)
         else:
             sets = near_search(self.kernel, self.X).others(rows, k, memory=memory)
         return sets if self.weights is None else xp.concat([rows[:, None], sets], axis=1)
@@ -257,7 +257,7 @@ class NNGP(NearRegression):
             Memory budget for working arrays, in MiB.
         """
         xp, N = backend_of(self.X).xp, self.X.shape[0]
-        rows, sets = xp.arange(N, device=self.X.device), self._others(None, memory)
+        rows, sets = row_numbers(N, self.X), self._others(None, memory)
         blocks = row_ranges(N, self._block_rows(memory))
         return xp.concat([near_densities(self, self._near_data, rows[i:j], sets[i:j, :]) for i, j in blocks])
 

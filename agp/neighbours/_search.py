@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, row_numbers, to_numpy
 from agp.chunking import row_ranges, rows_within
 
 TREE_COLUMNS = 8.0
@@ -154,10 +154,10 @@ class NeighbourSearch:
         if tree is not None:
             return np.sort(tree.query(Q, k=np.arange(1, count + 1))[1], axis=1)
         if count == N:
-            return xp.broadcast_to(xp.arange(N, device=Q.device), (Q.shape[0], N))
+            return xp.broadcast_to(row_numbers(N, Q), (Q.shape[0], N))
         sizes = self._distances(Q, rows)
         if own is not None:
-            sizes = xp.where(xp.arange(N, device=Q.device)[None, :] >= own[:, None], xp.inf, sizes)
+            sizes = xp.where(row_numbers(N, Q)[None, :] >= own[:, None], xp.inf, sizes)
         return xp.sort(B.smallest(sizes, count), axis=1)
 
     def _refine(self, Q: Array, rows: Array, found: Array, own: Array | None = None) -> tuple[Array, Array]:
@@ -175,7 +175,7 @@ class NeighbourSearch:
     def _earlier(self, rows: Array, start: int, k: int, memory: float | None) -> Array:
         """Return the earlier neighbours of the rows from `start` on, among ordered rows [stop, D]."""
         xp, stop = backend_of(rows).xp, rows.shape[0]
-        own = xp.arange(start, stop, device=rows.device)
+        own = row_numbers(stop - start, rows, start=start)
         tree = _tree_of(rows) if self._tree is not None and start else None
         parts = []
         for i, j in self._blocks(rows[start:, :], memory):
@@ -187,7 +187,8 @@ class NeighbourSearch:
         found = xp.concat(parts, axis=0)
         if found.shape[1] == k:
             return found
-        return xp.concat([found, xp.full((stop - start, k - found.shape[1]), -1, dtype=found.dtype)], axis=1)
+        absent = xp.full_like(found[:, :1], -1)
+        return xp.concat([found, xp.broadcast_to(absent, (stop - start, k - found.shape[1]))], axis=1)
 
     def _earlier_by_tree(self, Q: Any, rows: Any, tree: Any, own: Any, k: int) -> Any:
         """Take the earlier ones of more candidates, which are about half of them or more."""
@@ -197,6 +198,7 @@ class NeighbourSearch:
         sizes = np.where(found >= own[:, None], np.inf, sizes)
         order = np.argsort(sizes, axis=1, kind="stable")[:, :k]
         found, sizes = np.take_along_axis(found, order, axis=1), np.take_along_axis(sizes, order, axis=1)
+        found = np.where(np.isinf(sizes), -1, found)
         if count < rows.shape[0]:
             (few,) = np.nonzero(sizes[:, -1] >= last)  # too few are earlier, or there is a tie
             if len(few):

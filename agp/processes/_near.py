@@ -14,7 +14,7 @@ import dataclasses
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, Pullback, asarray_like, backend_of
+from agp.backend import Array, Pullback, asarray_like, backend_of, row_numbers
 from agp.batch import Batch
 from agp.bounds import (
     NearConditional,
@@ -67,9 +67,7 @@ def near_search(kernel: Kernel, X: Array, /) -> NeighbourSearch:
 
 def ordered_rows(N: int, seed: int, beside: Array, /, *, last: int = 0) -> Array:
     """Return a random order of N rows, as their numbers [N] beside other arrays. The `last` rows keep their places."""
-    B = backend_of(beside)
-    order = generator(seed, 31).permutation(N - last).tolist()
-    return B.xp.asarray([*order, *range(N - last, N)], dtype=B.xp.int64, device=beside.device)
+    return asarray_like([*generator(seed, 31).permutation(N - last).tolist(), *range(N - last, N)], beside)
 
 
 @tree.model
@@ -177,7 +175,7 @@ class NearestNeighbours(HoldsRows):
         """Return the sums over the training rows, given their neighbours among earlier rows."""
         B, N = backend_of(self.X), self.X.shape[0]
         if self.sets is not None and self.posterior_rows is None:
-            rows, sets = B.xp.arange(N, dtype=self.sets.dtype, device=self.X.device), self.sets
+            rows, sets = B.xp.astype(row_numbers(N, self.X), self.sets.dtype), self.sets
         else:
             order = ordered_rows(N, self.seed, self.X, last=self.added)
             start = 0 if self.posterior_rows is None else max(0, N - self.posterior_rows)
@@ -269,9 +267,7 @@ class NearestNeighbours(HoldsRows):
         sets, found = self._condition(factor, X)
         weights, variance = -found.b[:, :-1], found.variance
         union, place = xp.unique_inverse(xp.reshape(sets, (-1,)))
-        place = xp.reshape(place, (-1,)) + union.shape[0] * (
-            xp.arange(sets.shape[0] * sets.shape[1], device=place.device) // sets.shape[1]
-        )
+        place = xp.reshape(xp.reshape(place, sets.shape) + union.shape[0] * row_numbers(n, X)[:, None], (-1,))
         W = xp.reshape(B.sum_at(xp.reshape(weights, (-1, 1)), place, n * union.shape[0]), (n, union.shape[0]))
         near, noise = xp.take(self.X, union, axis=0), xp.take(self.noise, union)
         K = self._residual_covariance(factor, X, None, None)

@@ -76,6 +76,14 @@ def test_earlier_rows_come_before_in_the_order(columns, kind, backend, monkeypat
     np.testing.assert_array_equal(integers(backend, search.earlier(there, 5, start=150)), expected[150:])
 
 
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_more_neighbours_than_there_are_earlier_rows(columns, backend, monkeypatch):
+    monkeypatch.setattr("agp.neighbours._search.FIRST", 4)
+    X, order = rows_of("smooth", 30, COLUMNS[columns]), np.random.default_rng(1).permutation(30)
+    found = integers(backend, search_of(backend, X).earlier(backend.array(order, "int64"), 20))
+    np.testing.assert_array_equal(found, earlier_by_distance(X, order, 20))
+
+
 def test_factors_scale_the_columns_and_drop_some(backend):
     X, Q, factors = rows_of("smooth", 200, 3), rows_of("smooth", 9, 3, seed=1), np.array([2.0, 0.0, 0.3])
     found = integers(backend, search_of(backend, X, factors).nearest(backend.array(Q), 5))
@@ -174,6 +182,10 @@ def test_a_compiled_search_finds_the_same_rows(available):
     kernel = place.move(as_arrays(RBF(1.0, 1.0)))
     both = jax.jit(lambda kernel, x, q: near_search(kernel, x).nearest(q, 5))
     np.testing.assert_array_equal(both(kernel, place.array(X), place.array(Q)), expected)
+    order = np.random.default_rng(1).permutation(100)
+    earlier = jax.jit(lambda kernel, x, order: near_search(kernel, x).earlier(order, 5))
+    found = earlier(kernel, place.array(X), place.array(order, "int64"))
+    np.testing.assert_array_equal(found, earlier_by_distance(X, order, 5))
 
 
 def test_the_metric_is_that_of_the_kernel():
