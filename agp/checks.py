@@ -270,6 +270,16 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
         raise ValueError(msg)
 
 
+def check_leaf_like(leaf: tree.Leaf, reference_name: str, reference: Array) -> None:
+    """Check a leaf like `check_like`; constants may be integers, such as numbers of rows."""
+    name, x = leaf.name, leaf.value
+    check_array_type(name, x)
+    B = backend_of(x)
+    if leaf.role != "parameter" and B is backend_of(reference) and not B.is_lazy and B.xp.isdtype(x.dtype, "integral"):
+        x = B.xp.astype(x[:0, ...] if x.ndim else x, reference.dtype)
+    check_like(name, x, reference_name, reference)
+
+
 def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None:
     """Raise TypeError or ValueError unless X [..., N, D] fits the model.
 
@@ -301,7 +311,7 @@ def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
         msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
         raise ValueError(msg)
     for leaf in tree.describe(model):
-        check_like(leaf.name, leaf.value, reference_name, reference)
+        check_leaf_like(leaf, reference_name, reference)
         if bool(leaf.constraint.is_violated(leaf.value)):
             msg = f"{leaf.name} is {leaf.value}, but must be {leaf.constraint.name} and finite."
             raise ValueError(msg)

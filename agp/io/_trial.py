@@ -4,7 +4,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.checks import check_like
+from agp.checks import check_leaf_like
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.io._structure import array_leaves
 from agp.likelihoods import Likelihood
@@ -26,9 +26,9 @@ def check_whole_model(model: Any) -> None:
     apart = {
         tree.join_path(path, name) for path, one in tree.nodes(model, MixedPrecision).items() for name in one.in_float64
     }
-    for name, x in arrays.items():
-        if name not in apart:
-            check_like(name, x, *next(iter(arrays.items())))
+    for leaf in tree.describe(model):
+        if leaf.name in arrays and leaf.name not in apart:
+            check_leaf_like(leaf, *next(iter(arrays.items())))
     for leaf in tree.describe(model):
         if leaf.name in arrays and bool(leaf.constraint.is_violated(leaf.value)):
             msg = f"the leaf {leaf.name} is not {leaf.constraint.name} and finite"

@@ -389,7 +389,8 @@ class Sum(_Composite):
             return found[0][1] if found else None
         variances, factors = zip(*found, strict=True)
         xp = backend_of(factors[0]).xp
-        return xp.stack(factors)[xp.argmax(xp.stack(variances)), :]
+        largest = xp.argmax(xp.stack(variances), keepdims=True)
+        return xp.take(xp.stack(factors), largest, axis=0)[0, :]
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return Features.sum(part.random_features(rng, count, width) for part in self.parts)

@@ -12,6 +12,7 @@ follow.
 
 import dataclasses
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, row_numbers
@@ -70,12 +71,14 @@ def ordered_rows(N: int, seed: int, beside: Array, /, *, last: int = 0) -> Array
     return asarray_like([*generator(seed, 31).permutation(N - last).tolist(), *range(N - last, N)], beside)
 
 
+_SEARCHES: WeakKeyDictionary[Any, NeighbourSearch] = WeakKeyDictionary()
+"""The searches of processes that have been used. They are no part of the processes, which can be saved and moved."""
+
+
 @tree.model
 class NearFactor:
     """The factor of `NearestNeighbours`."""
 
-    search: Any
-    """The `NeighbourSearch` of the training inputs."""
     residual: Array = tree.auxiliary()
     """y - h [N, P] at the training inputs."""
     Lz: Array | None = tree.constant(optional=True)
@@ -148,17 +151,24 @@ class NearestNeighbours(HoldsRows):
         return self.count * (3 * self.width + 2 * self.outputs + 8) + 3 * M
 
     def factorise(self) -> tuple[NearFactor, Pullback]:
-        search = near_search(self.kernel, self.X)
         residual = self.y - self.mean_function(self.X)[0]
         if self.inducing is None:
-            return NearFactor(search, residual, None, None, None, None), no_pullback
+            return NearFactor(residual, None, None, None, None), no_pullback
         B = backend_of(self.X)
         Lz = cholesky(add_jitter(self.inducing.covariance(self.kernel)[0], self.jitter))
         A = self._whitened(Lz, self.X)
-        sums = self._sums(search, A)
+        sums = self._sums(A)
         LQ = cholesky(identity(Lz) + sums.gram)
         m = B.solve_triangular(LQ, B.solve_triangular(LQ, sums.projected), transpose=True)
-        return NearFactor(search, residual, Lz, A, m, LQ), no_pullback
+        return NearFactor(residual, Lz, A, m, LQ), no_pullback
+
+    @property
+    def search(self) -> NeighbourSearch:
+        """The search for rows of X, which is prepared once."""
+        found = _SEARCHES.get(self)
+        if found is None:
+            found = _SEARCHES[self] = near_search(self.kernel, self.X)
+        return found
 
     def _whitened(self, Lz: Array, X: Array) -> Array:
         """Return the features A [n, M] at X [n, D], in blocks of rows."""
@@ -171,7 +181,7 @@ class NearestNeighbours(HoldsRows):
         ]
         return B.row_major(parts[0] if len(parts) == 1 else B.xp.concat(parts, axis=0))
 
-    def _sums(self, search: NeighbourSearch, A: Array) -> NearSums:
+    def _sums(self, A: Array) -> NearSums:
         """Return the sums over the training rows, given their neighbours among earlier rows."""
         B, N = backend_of(self.X), self.X.shape[0]
         if self.sets is not None and self.posterior_rows is None:
@@ -179,7 +189,7 @@ class NearestNeighbours(HoldsRows):
         else:
             order = ordered_rows(N, self.seed, self.X, last=self.added)
             start = 0 if self.posterior_rows is None else max(0, N - self.posterior_rows)
-            rows, sets = order[start:], search.earlier(order, self.count, start=start, memory=self.memory)
+            rows, sets = order[start:], self.search.earlier(order, self.count, start=start, memory=self.memory)
         data = NearRows(self.X, self.y, None, self.noise, None)
         model = _Prior(self.kernel, self.mean_function, Gaussian(B.xp.zeros((), **B.like(self.X))))
         floats = self._floats_per_group
@@ -191,7 +201,7 @@ class NearestNeighbours(HoldsRows):
     def _condition(self, factor: NearFactor, X: Array) -> tuple[Array, NearConditional]:
         """Condition the values at X [n, D] on their neighbours, whose numbers [n, k] are also returned."""
         xp = backend_of(X).xp
-        sets = factor.search.nearest(X, self.count, memory=self.memory)
+        sets = self.search.nearest(X, self.count, memory=self.memory)
         parts = []
         for i, j in row_ranges(X.shape[0], cached_rows(self._floats_per_group, X)):
             group, noise, F, _ = self._group(factor, X[i:j, :], sets[i:j, :])
