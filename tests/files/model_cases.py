@@ -14,12 +14,14 @@ import agp
 from agp import (
     CGGP,
     GPR,
+    NNGP,
     SGPR,
     SOLVEGP,
     SOLVEGPR,
     SVGP,
     TSVGP,
     TVGP,
+    VIF,
     CaGP,
     DeepGP,
     Ensemble,
@@ -180,6 +182,12 @@ def _mixture(**known: Any) -> GPRMixture:
     return agp.integrate(models, settings=16).model
 
 
+def _merged(cls: Any, **options: Any) -> Any:
+    """A model of rows that stand for several observations."""
+    model = cls.from_data(X, Y, neighbours=4, **KNOWN, **options)
+    return dataclasses.replace(model, squares=0.1 + X[:, 1] ** 2)
+
+
 def _dense() -> CaGP:
     return CaGP.from_data(X, Y, actions=DenseActions(np.eye(N)[:, :4]))
 
@@ -195,6 +203,12 @@ MODELS: dict[str, Callable[[], Any]] = {
     "gpr-mixture": _mixture,
     "gpr-mixture-known": lambda: _mixture(**KNOWN),
     "tsvgp": lambda: TSVGP.from_data(X, Y, num_inducing=5, mean_function=LinearMean()),
+    "nngp": lambda: NNGP.from_data(X, Y, neighbours=5, mean_function=ConstantMean(), priors=PRIORS),
+    "nngp-others": lambda: NNGP.from_data(X, Y, neighbours=5, among="others", seed=3),
+    "nngp-known": lambda: _merged(NNGP, among="others"),
+    "nngp-later": lambda: dataclasses.replace(NNGP.from_data(X, Y, kernel=Periodic()), sets=None),
+    "vif": lambda: VIF.from_data(X, Y, neighbours=5, num_inducing=4, posterior_rows=9),
+    "vif-known": lambda: _merged(VIF, num_inducing=4),
     "cggp": lambda: CGGP.from_data(X, Y, tolerance=1e-8, prediction_tolerance=1e-10, rank=4),
     "cggp-known": lambda: CGGP.from_data(X, Y, prediction_tolerance=1e-10, rank=4, **KNOWN),
     "cagp-known": lambda: CaGP.from_data(X, Y, num_actions=5, **KNOWN),
@@ -233,14 +247,15 @@ PREDICTORS["saturating"] = lambda: dataclasses.replace(
     model_of("likelihood-poisson").predictor(), saturation=Saturation(np.asarray([1.1]), np.asarray([1.3]))
 )
 """What predicts for these models; kernels are in both."""
-COVERING = ("gpr", "sgpr", "tsvgp", "cagp-capped", "svgp-relaxed", "svgp-dual", "solvegp", "deep", "patches")
+COVERING = ("gpr", "sgpr", "vif", "tsvgp", "cagp-capped", "svgp-relaxed", "svgp-dual", "solvegp", "deep", "patches")
 """A few of each kind, for what is slow."""
 
 
 def model_of(name: str) -> Any:
     """The model of that name, on NumPy, each leaf a little off so that no bit of it is round."""
     rng, model = np.random.default_rng(7), MODELS[name]()
-    new = {key: x * (1.0 + 1e-3 * rng.uniform(size=np.shape(x))) for key, x in tree.leaves(model).items()}
+    real = {key: x for key, x in tree.leaves(model).items() if np.asarray(x).dtype.kind == "f"}
+    new = {key: x * (1.0 + 1e-3 * rng.uniform(size=np.shape(x))) for key, x in real.items()}
     if isinstance(model, Ensemble):  # the sum of its weights is one
         new["weights"] = new["weights"] / np.sum(new["weights"])
     if isinstance(model, GPRMixture):
@@ -273,6 +288,12 @@ def assert_same(found: Any, expected: Any) -> None:
     """Fail unless two models, of any libraries, have the same classes, settings and bits."""
     assert settings_of(found) == settings_of(expected)
     assert bits(found) == bits(expected)
+
+
+def check_place(place: Any, model: Any) -> None:
+    """Fail unless all leaves are arrays of a place, in float64 or, for numbers of rows, integers."""
+    for name, x in tree.leaves(model).items():
+        place.check(x, "int64" if name.rpartition(".")[2] == "sets" else "float64")
 
 
 def structure_of(path: Path) -> Any:

@@ -14,6 +14,7 @@ from model_cases import (
     X,
     Y,
     assert_same,
+    check_place,
     model_of,
     new_inputs,
     settings_of,
@@ -81,8 +82,7 @@ def test_a_model_of_another_library_comes_back_to_the_bit(name, library, path, a
     agp.save(model, path)
     found = agp.load(path)
     assert_same(found, model)
-    for x in tree.leaves(found).values():
-        place.check(x)
+    check_place(place, found)
     inputs = place.array(new_inputs(name))
     assert bits_of(found.predict(inputs)) == bits_of(model.predict(inputs))
 
@@ -129,6 +129,17 @@ def test_float32_is_kept_and_other_types_are_made_where_asked_for(path):
     assert_same(TORCH.move(wide, "float32"), model)
     with pytest.raises(ValueError, match="dtype is 'float16', but must be one of float64, float32"):
         agp.load(path, dtype="float16")
+
+
+@pytest.mark.parametrize("name", ["nngp", "vif"])
+def test_numbers_of_rows_stay_integers(name, path):
+    model = model_of(name)
+    agp.save(model, path)
+    single = agp.load(path, dtype="float32")
+    assert_same(single, agp.to_backend(model, "numpy", dtype="float32"))
+    assert {name for name, x in tree.leaves(single).items() if x.dtype != np.float32} == {"sets"}
+    np.testing.assert_array_equal(single.sets, model.sets)
+    assert single.sets.dtype == model.sets.dtype
 
 
 def test_a_graph_and_an_order_in_memory_are_left_out(path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import assert_close
-from model_cases import IMAGES, LIKELIHOODS, MODELS, X, Y, assert_same, model_of, new_inputs
+from model_cases import IMAGES, LIKELIHOODS, MODELS, X, Y, assert_same, check_place, model_of, new_inputs
 
 import agp
 
@@ -45,5 +45,4 @@ def test_a_model_comes_back_to_the_bit(name, cupy_stand_in, path):
     agp.save(model, path)
     found = agp.load(path)
     assert_same(found, model)
-    for x in agp.tree.leaves(found).values():
-        cupy_stand_in.check(x)
+    check_place(cupy_stand_in, found)
