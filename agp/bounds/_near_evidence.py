@@ -164,10 +164,10 @@ def near_sums(params: tuple[Any, NearRows, Array | None], block: tuple[Array, Ar
     index = xp.reshape(xp.concat([xp.where(sets < 0, 0, sets), rows[:, None]], axis=1), (-1,))
     F = None if A is None else xp.reshape(xp.take(A, index, axis=0), (*group.X.shape[:2], A.shape[1]))
     terms, pull, pull_mean = _terms(model, group, F, *model.kernel.grouped_covariance(group.X))
-    found, V, residual, error, lever, squared = terms
-    u, share = found.features, group.share
+    found, V, _, error, _, squared = terms
+    u = found.features
     logs = xp.log(V)
-    ones = xp.ones_like(V) if share is None else share
+    ones = xp.ones_like(V) if group.share is None else group.share
     sums = NearSums(
         xp.sum(logs * ones),
         xp.sum(squared / V),
@@ -177,20 +177,8 @@ def near_sums(params: tuple[Any, NearRows, Array | None], block: tuple[Array, Ar
     )
 
     def pullback(bar):
-        V_bar = bar.logs * ones / V - bar.quadratic * squared / (V * V)
-        error_bar = 2.0 * bar.quadratic * (error / V[:, None])
-        error_bar = error_bar if share is None else share[:, None] * error_bar
-        u_bar = None
-        if u is not None:
-            along = u @ bar.projected
-            half = u @ bar.gram
-            V_bar = V_bar - (xp.sum(half * u, axis=1) + xp.sum(along * error, axis=1)) / (V * V)
-            error_bar = error_bar + along / V[:, None]
-            u_bar = (half + u @ bar.gram.mT + error @ bar.projected.mT) / V[:, None]
+        B_bar, V_bar, u_bar, error_bar = _pull_sums(bar, terms, group, ones)
         V_bar = xp.where(found.variance + group.noise(model.likelihood.noise_variance)[:, -1] < V, 0.0, V_bar)
-        B_bar = -xp.sum(residual[:, :-1, :] * error_bar[:, None, :], axis=2)
-        if lever is not None:
-            B_bar = B_bar + (2.0 * bar.quadratic * group.squares * lever / V)[:, None] * group.spare
         kernel_bar, _, noise_bar, F_bar = pull(B_bar, V_bar, u_bar)
         residual_bar = found.b[:, :, None] * error_bar[:, None, :]
         model_bar = tree.cotangent(
@@ -203,6 +191,25 @@ def near_sums(params: tuple[Any, NearRows, Array | None], block: tuple[Array, Ar
         return model_bar, None, A_bar
 
     return sums, pullback
+
+
+def _pull_sums(bar: NearSums, terms: _Terms, group: Group, ones: Array) -> tuple[Array, Array, Any, Array]:
+    """Return the cotangents of B, V, u and e from those of the sums over rows; that of `gram` is symmetric."""
+    found, V, residual, error, lever, squared = terms
+    xp, u = backend_of(V).xp, found.features
+    V_bar = bar.logs * ones / V - bar.quadratic * squared / (V * V)
+    error_bar = (2.0 * bar.quadratic * ones / V)[:, None] * error
+    u_bar = None
+    if u is not None:
+        projected: Any = bar.projected
+        along, half = u @ projected, u @ bar.gram
+        V_bar = V_bar - (xp.sum(half * u, axis=1) + xp.sum(along * error, axis=1)) / (V * V)
+        error_bar = error_bar + along / V[:, None]
+        u_bar = (2.0 * half + error @ projected.mT) / V[:, None]
+    B_bar = -xp.sum(residual[:, :-1, :] * error_bar[:, None, :], axis=2)
+    if lever is not None:
+        B_bar = B_bar + (2.0 * bar.quadratic * group.squares * lever / V)[:, None] * group.spare
+    return B_bar, V_bar, u_bar, error_bar
 
 
 def near_evidence(

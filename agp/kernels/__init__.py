@@ -1,7 +1,8 @@
 """Covariance functions and their pullbacks to hyperparameters and inputs."""
 
 from agp.kernels._active_dims import ActiveDims
-from agp.kernels._base import Kernel, Product, Scaled, Sum
+from agp.kernels._base import Kernel
+from agp.kernels._composites import Product, Scaled, Sum
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._linear import Linear

@@ -4,7 +4,8 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.kernels._base import Kernel, evaluate
+from agp.kernels._base import Kernel
+from agp.kernels._composites import evaluate
 from agp.kernels._features import Features, scatter_columns, select_columns
 from agp.kernels._linearisation import Linearisation
 

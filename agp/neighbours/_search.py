@@ -59,7 +59,7 @@ class NeighbourSearch:
         else:
             self._distances = _squared_distances
             self._factors = to_numpy(factors).astype(np.float64) if self._on_host else factors
-        self._rows = self._scaled(X)
+        self._rows = self._times_factors(X)
         self._tree = _tree_of(self._rows) if self._on_host and effective_columns(self._rows) <= TREE_COLUMNS else None
 
     def nearest(self, Q: Array, k: int, /, *, memory: float | None = None) -> Array:
@@ -71,7 +71,7 @@ class NeighbourSearch:
         Q = B.stop_gradient(Q)
         if self._on_host and not B.is_concrete(Q):
             return NeighbourSearch(self._like, self._given, traced=True).nearest(Q, k, memory=memory)
-        Q = self._scaled(Q)
+        Q = self._times_factors(Q)
         return self._join([self._nearest(Q[i:j, :], self._rows, self._tree, k) for i, j in self._blocks(Q, memory)])
 
     def others(self, rows: Array, k: int, /, *, memory: float | None = None) -> Array:
@@ -107,7 +107,7 @@ class NeighbourSearch:
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _scaled(self, X: Array) -> Array:
+    def _times_factors(self, X: Array) -> Array:
         X = to_numpy(X).astype(np.float64) if self._on_host else X
         return X if self._factors is None else X * self._factors
 
@@ -129,14 +129,14 @@ class NeighbourSearch:
         count = min(N, max(more, k + SPARE))
         found, sizes = self._refine(Q, rows, self._candidates(Q, rows, tree, count, own), own)
         found = found[:, :k] if own is None else xp.where(xp.isinf(sizes), -1, found)[:, :k]
-        tied = self._tied(sizes, k) if count < N else ()
+        tied = self._rows_with_ties(sizes, k) if count < N else ()
         if len(tied) == Q.shape[0]:
             return self._nearest(Q, rows, tree, k, own, 4 * count)
         if len(tied):
             found[tied, :] = self._nearest(Q[tied, :], rows, tree, k, None if own is None else own[tied], 4 * count)
         return found
 
-    def _tied(self, sizes: Array, k: int) -> Any:
+    def _rows_with_ties(self, sizes: Array, k: int) -> Any:
         """Return the rows of the distances whose last candidate is as near as the k-th: others may be as near too.
 
         On a device, these are all rows or none. A compiled program cannot depend on them.

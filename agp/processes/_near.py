@@ -156,7 +156,7 @@ class NearestNeighbours(HoldsRows):
             return NearFactor(residual, None, None, None, None), no_pullback
         B = backend_of(self.X)
         Lz = cholesky(add_jitter(self.inducing.covariance(self.kernel)[0], self.jitter))
-        A = self._whitened(Lz, self.X)
+        A = self._features_of_rows(Lz, self.X)
         sums = self._sums(A)
         LQ = cholesky(identity(Lz) + sums.gram)
         m = B.solve_triangular(LQ, B.solve_triangular(LQ, sums.projected), transpose=True)
@@ -170,7 +170,7 @@ class NearestNeighbours(HoldsRows):
             found = _SEARCHES[self] = near_search(self.kernel, self.X)
         return found
 
-    def _whitened(self, Lz: Array, X: Array) -> Array:
+    def _features_of_rows(self, Lz: Array, X: Array) -> Array:
         """Return the features A [n, M] at X [n, D], in blocks of rows."""
         B, inducing = backend_of(X), self.inducing
         assert inducing is not None
@@ -281,15 +281,15 @@ class NearestNeighbours(HoldsRows):
         W = xp.reshape(B.sum_at(xp.reshape(weights, (-1, 1)), place, n * union.shape[0]), (n, union.shape[0]))
         near, noise = xp.take(self.X, union, axis=0), xp.take(self.noise, union)
         K = self._residual_covariance(factor, X, None, None)
-        cross = self._weighted(factor, W, near, union, X, None)
-        inner = self._weighted(factor, W, near, union, near, union) @ W.mT + (W * noise) @ W.mT
+        cross = self._weights_times(factor, W, near, union, X, None)
+        inner = self._weights_times(factor, W, near, union, near, union) @ W.mT + (W * noise) @ W.mT
         K = K - cross - cross.mT + inner
         if found.features is not None:
             half = B.solve_triangular(factor.root, found.features.mT)
             K, variance = K + half.mT @ half, variance + xp.sum(half * half, axis=0)
         return xp.broadcast_to(covariance_with(variance, K), (self.outputs, n, n))
 
-    def _weighted(
+    def _weights_times(
         self, factor: NearFactor, W: Array, near: Array, union: Array, Z: Array, numbers: Array | None
     ) -> Array:
         """Return W r(near, Z) [n, m], in blocks of rows of `near`; `numbers` are those of training rows Z, or None."""

@@ -9,7 +9,24 @@ import pytest
 from helpers import toy_data
 
 import agp
-from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, Ensemble, GPRMixture, models, tree
+from agp import (
+    CGGP,
+    GPR,
+    NNGP,
+    SGPR,
+    SOLVEGP,
+    SOLVEGPR,
+    SVGP,
+    TSVGP,
+    TVGP,
+    VIF,
+    CaGP,
+    DeepGP,
+    Ensemble,
+    GPRMixture,
+    models,
+    tree,
+)
 from agp.batch import Batch
 from agp.models import Model, SiteModel, Variational
 from agp.predictors import Predictor
@@ -25,6 +42,7 @@ SHARED = PREDICTIONS | {"predictor", "bound", "priors", "outputs"}
 PARTS = {"kernel", "inducing", "posterior", "mean_function"}
 SETTINGS = {"rank", "probes", "tolerance", "prediction_tolerance", "max_iterations", "lanczos_steps"}
 KNOWN = {"weights", "offset", "noise"}
+NEAR = {"neighbours", "renew_neighbours", "seed", "sets", "squares"}
 OWN = {
     Model: set(),
     Variational: set(),
@@ -34,6 +52,8 @@ OWN = {
     DeepGP: {"convolutional", "prediction_samples"},
     Ensemble: {"likelihood", "spread"},
     GPR: KNOWN | {"leave_one_out"},
+    NNGP: KNOWN | NEAR | {"among", "leave_one_out"},
+    VIF: KNOWN | NEAR | {"jitter", "posterior_rows"},
     GPRMixture: {"X", "y", "kernel_shares", "leave_one_out", "level", "likelihood", "mode", "setting"},
     CGGP: KNOWN | SETTINGS,
     SGPR: KNOWN | {"jitter", "to_svgp", "upper_bound"},
@@ -51,7 +71,7 @@ def listed(x):
 
 
 def built(model_class, **options):
-    if not issubclass(model_class, (GPR, CGGP, TVGP, CaGP)):
+    if not issubclass(model_class, (GPR, CGGP, NNGP, TVGP, CaGP)):
         options = {"num_inducing": 5} | options
     return model_class.from_data(X, options.pop("y", Y), **options)
 
@@ -83,7 +103,7 @@ def test_every_model_of_one_process_answers_to_the_same_names(cls):
     model = built(cls)
     assert isinstance(model.kernel, agp.kernels.Kernel)
     assert isinstance(model.mean_function, agp.means.Mean)
-    assert (model.inducing is None) == (cls in (GPR, CGGP, TVGP, CaGP))
+    assert (model.inducing is None) == (cls in (GPR, CGGP, NNGP, TVGP, CaGP))
     assert (model.posterior is None) == (cls not in (SVGP, SOLVEGP, CaGP))
     if "process" in vars(model):
         assert all(getattr(model, name) is getattr(model.process, name) for name in PARTS)

@@ -310,7 +310,7 @@ def test_what_users_read_uses_public_names_alone(program):
 
 PACKAGES_OF_METHODS = ("models", "posteriors", "processes", "inducing")
 PARTS_OF_THE_PROTOCOL = {"SparsePrior", "Variational", "WhiteFactor"}
-PARTS_OF_THE_PROTOCOL |= {"ComputationAware", "DatumSites", "Exact", "Iterative"}  # models build them for predictions
+PARTS_OF_THE_PROTOCOL |= {"ComputationAware", "DatumSites", "Exact", "Iterative", "NearestNeighbours"}
 """Concrete classes of these packages that are no methods."""
 
 

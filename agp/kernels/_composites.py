@@ -1,0 +1,279 @@
+"""Sums, products and multiples of kernels."""
+
+import functools
+import math
+import numbers
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.constraints import POSITIVE
+from agp.kernels._base import Kernel
+from agp.kernels._features import Features, features_of
+from agp.kernels._linearisation import (
+    Linearisation,
+    apply_weights,
+    multiply_linearisations,
+    sum_linearisations,
+    times_groups,
+)
+from agp.kernels._parameters import check_number
+from agp.kernels._stacks import add_stacks, multiply_stacks, spread_scalars
+
+
+def parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:
+    return kernel.parts if isinstance(kernel, cls) else (kernel,)
+
+
+def _variance_at_origin(kernel: Kernel, beside: Array) -> Array:
+    """Return the variance k(x, x) at the origin (0-d), for inputs with a column for each entry of `beside`."""
+    return kernel.diag(backend_of(beside).xp.zeros_like(beside)[None, :])[0][0]
+
+
+def evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback]:
+    """Return the covariances of a kernel for inputs [N, D] or for groups of inputs [G, N, D]."""
+    if X.ndim == 3:
+        return kernel.grouped_covariance(X, Z)
+    return kernel(X) if Z is None else kernel(X, Z)
+
+
+@tree.model
+class _Composite(Kernel):
+    # base class for sums and products: each part receives a cotangent, and the inputs receive the total
+    parts: tuple[Kernel, ...]
+    takes_groups: ClassVar[bool] = True
+    _join: ClassVar[Callable[[Any, list[Linearisation]], Linearisation]]
+
+    def _pull_parts(self, pulls: list[Pullback], part_bars: Iterable[Array]) -> tuple[Any, ...]:
+        bars: list[Any] = []
+        inputs_bar: Any = None
+        for pull, part_bar in zip(pulls, part_bars, strict=True):
+            bar, *input_bars = pull(part_bar)
+            bars.append(bar)
+            inputs_bar = tree.add(inputs_bar, tuple(input_bars))
+        return tree.cotangent(self, parts=tuple(bars)), *inputs_bar
+
+    def linearise(self, X: Array, /) -> Linearisation | None:
+        found = [part.linearise(X) for part in self.parts]
+        return None if None in found else self._join(self, found)  # type: ignore[arg-type]
+
+    def linearise_groups(self, X: Array, /) -> Linearisation | None:
+        found = [part.linearise_groups(X) for part in self.parts]
+        return None if None in found else self._join(self, found)  # type: ignore[arg-type]
+
+    @property
+    def floats_per_entry(self) -> int:
+        return sum(part.floats_per_entry for part in self.parts)
+
+    def check(self, width: int, /) -> None:
+        for part in self.parts:
+            part.check(width)
+
+
+@tree.model
+class Sum(_Composite):
+    """The sum of kernels, k(x, z) = sum_i k_i(x, z), also written ``k1 + k2``."""
+
+    _join = staticmethod(sum_linearisations)
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        return self._sum(evaluate(part, X, Z) for part in self.parts)
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        return self._sum(part.diag(X) for part in self.parts)
+
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        inputs = (X,) if Z is None else (X, Z)
+        return add_stacks([part.stacked_covariance(*inputs) for part in self.parts])
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        return add_stacks([part.stacked_variances(X) for part in self.parts])
+
+    def _sum(self, terms: Iterable[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
+        # every part receives the same cotangent
+        value, pulls = None, []
+        for K, pull in terms:
+            value = tree.add(value, K)
+            pulls.append(pull)
+
+        def pullback(bar):
+            return self._pull_parts(pulls, [bar] * len(pulls))
+
+        return value, pullback
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        share = variance / len(self.parts)
+        return type(self)(tuple(part.from_data(X, share) for part in self.parts))
+
+    def scale_by(self, factor: Array | float, /) -> Kernel:
+        return type(self)(tuple(part.scale_by(factor) for part in self.parts))
+
+    def inverse_scales(self, width: int, /) -> Array | None:
+        """Return the factors of the part with the largest variance among those that have factors."""
+        pairs = [(part, part.inverse_scales(width)) for part in self.parts]
+        found = [(_variance_at_origin(part, factors), factors) for part, factors in pairs if factors is not None]
+        if len(found) < 2:
+            return found[0][1] if found else None
+        variances, factors = zip(*found, strict=True)
+        xp = backend_of(factors[0]).xp
+        largest = xp.argmax(xp.stack(variances), keepdims=True)
+        return xp.take(xp.stack(factors), largest, axis=0)[0, :]
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:
+        return Features.sum(part.random_features(rng, count, width) for part in self.parts)
+
+
+@tree.model
+class Product(_Composite):
+    """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
+
+    A missing variance starts at the variance of the targets in the first kernel, and at 1 in the other kernels.
+    """
+
+    _join = staticmethod(multiply_linearisations)
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        return self._product([evaluate(part, X, Z) for part in self.parts])
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        return self._product([part.diag(X) for part in self.parts])
+
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        inputs = (X,) if Z is None else (X, Z)
+        return multiply_stacks([part.stacked_covariance(*inputs) for part in self.parts])
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        return multiply_stacks([part.stacked_variances(X) for part in self.parts])
+
+    def _product(self, terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
+        # each part receives the cotangent times the other parts; division by a part would fail where it is zero
+        values, pulls = [K for K, _ in terms], [pull for _, pull in terms]
+
+        def pullback(bar):
+            others = (values[:i] + values[i + 1 :] for i in range(len(values)))
+            return self._pull_parts(pulls, (functools.reduce(operator.mul, rest, bar) for rest in others))
+
+        return functools.reduce(operator.mul, values), pullback
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        first, *others = self.parts
+        return type(self)((first.from_data(X, variance), *(part.from_data(X, 1.0) for part in others)))
+
+    def scale_by(self, factor: Array | float, /) -> Kernel:
+        first, *others = self.parts
+        return type(self)((first.scale_by(factor), *others))
+
+    def inverse_scales(self, width: int, /) -> Array | None:
+        """Return the factors for which squared distances are the sums of those of all parts that have factors."""
+        found = [factors for part in self.parts if (factors := part.inverse_scales(width)) is not None]
+        return sum(factors * factors for factors in found) ** 0.5 if found else None
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:
+        return Features.product(part.random_features(rng, count, width) for part in self.parts)
+
+
+# -- multiples --------------------------------------------------------------------------------------------------------
+
+
+def multiplier_of(number: Any) -> float:
+    value = float(number)
+    if not (math.isfinite(value) and value > 0.0):
+        msg = f"a kernel cannot be multiplied by {number!r}; use a positive finite number."
+        raise ValueError(msg)
+    return value
+
+
+@tree.model
+class Scaled(Kernel):
+    """A multiple of a kernel, variance * k(x, z), also written ``2.0 * k``.
+
+    The multiplier is trained together with the kernel's own variance. Freeze the multiplier to keep its value. If
+    the kernel's variance is None, it starts at the variance of the targets divided by the multiplier.
+
+    Parameters
+    ----------
+    variance
+        The multiplier, a dimensionless scalar (0-d). If None, it starts at 1.
+    kernel
+        Any kernel.
+    """
+
+    variance: Array = tree.param(POSITIVE)
+    kernel: Kernel
+    takes_groups: ClassVar[bool] = True
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        return self._scale_parts(*evaluate(self.kernel, X, Z))
+
+    def linearise(self, X: Array, /) -> Linearisation | None:
+        found = self.kernel.linearise(X)
+        if found is None:
+            return None
+        K, pull, times = found
+
+        def pull_both(K_bar: Array) -> Any:
+            variance_bar = backend_of(K).symmetric_inner(K_bar, K)
+            return tree.cotangent(self, variance=variance_bar, kernel=pull(self.variance * K_bar))
+
+        def times_both(a: Array, W: Array | None = None) -> Any:
+            by_variance = backend_of(K).symmetric_product(apply_weights(W, K), a)
+            return tree.cotangent(self, variance=by_variance, kernel=times(self.variance * a, W))
+
+        return Linearisation(self.variance * K, pull_both, times_both)
+
+    def linearise_groups(self, X: Array, /) -> Linearisation | None:
+        found = self.kernel.linearise_groups(X)
+        if found is None:
+            return None
+        K, _, times = found
+
+        def times_both(a: Array, W: Array | None = None) -> Any:
+            by_variance = times_groups(apply_weights(W, K), a)
+            return tree.cotangent(self, variance=by_variance, kernel=times(self.variance * a, W))
+
+        return Linearisation(self.variance * K, None, times_both)
+
+    def inverse_scales(self, width: int, /) -> Array | None:
+        return self.kernel.inverse_scales(width)
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        return self._scale_parts(*self.kernel.diag(X))
+
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        K, pull = self.kernel.stacked_covariance(*((X,) if Z is None else (X, Z)))
+        factor = spread_scalars(self.variance)
+        return factor * K, lambda bar: pull(factor * bar)
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        variances, pull = self.kernel.stacked_variances(X)
+        factor = self.variance[:, None]
+        return factor * variances, lambda bar: pull(factor * bar)
+
+    def _scale_parts(self, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
+        def pullback(bar):
+            kernel_bar, *input_bars = pull(self.variance * bar)
+            variance_bar = backend_of(K).xp.sum(bar * K)
+            return tree.cotangent(self, variance=variance_bar, kernel=kernel_bar), *input_bars
+
+        return self.variance * K, pullback
+
+    @property
+    def floats_per_entry(self) -> int:
+        return self.kernel.floats_per_entry + 1
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        multiplier = 1.0 if self.variance is None else self.variance
+        if isinstance(multiplier, numbers.Real):
+            multiplier = multiplier_of(multiplier)
+        else:
+            check_number(self, "variance")
+        return type(self)(multiplier, self.kernel.from_data(X, variance / multiplier))
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:
+        return self.kernel.random_features(rng, count, width).times(features_of(self.variance))
+
+    def check(self, width: int, /) -> None:
+        check_number(self, "variance")
+        self.kernel.check(width)
