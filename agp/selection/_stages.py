@@ -1,5 +1,6 @@
 """The stages of a fit: search, training, comparison and posterior, each of which may be the last."""
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,9 +27,8 @@ from agp.selection._climb import (
 )
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._mixture import mix
-from agp.selection._near import FEW as FEW_NEIGHBOURS
-from agp.selection._near import Densities, NearRows, near_kind
-from agp.selection._plan import Plan
+from agp.selection._near import BOTH_ROWS, LEAD, Densities, NearRows, near_kind
+from agp.selection._plan import KERNELS, Plan
 from agp.selection._race import SAMPLE, STEPS, Race, train_revived
 from agp.selection._result import Candidate, RegressionResult
 from agp.selection._rows import Data, Rows, finite_average
@@ -80,6 +80,9 @@ SHARES = {"search": 0.15, "train": 0.45, "neighbours": 0.9}
 AMPLE = 8.0
 """Without a time limit, and with one if the remaining time exceeds `AMPLE` times that for the search, no stage is
 skipped."""
+FURTHER, QUIET = 1.5, 1e-5
+"""The gain from all further doublings of the number of inducing inputs, as a multiple of the last, if the noise variance is
+above a fraction of that of the targets."""
 SOME, OVER, POSTERIOR_SHARE = 2.0, 0.1, 0.5
 """Constants for a time limit. Training starts only if there is time for `SOME` evaluations of the evidence. An exact
 posterior takes `POSTERIOR_SHARE` times the operations of an evaluation, and may take `OVER` times the limit even if no
@@ -195,61 +198,69 @@ class Fit:
         if not found or self.watch.is_done:
             return
         near = NearRows(self.rows, self.climb, self.seed)
-        one = self._best_kernel(near, best_of_kernels(found))
+        one = found[0]
+        self._keep_near(near, one.kernel, near.quick_densities(one.model))
+        one = self._train([one], LARGER, SAMPLED_STEPS) if len(self.rows.order) > SAMPLE else one
         if self.watch.is_done:
             return
-        one = self._train([one], LARGER, SAMPLED_STEPS) if len(self.rows.order) > SAMPLE else one
-        chosen = self._choose_near(near, one, method)
-        if chosen is None or method != "auto" or self.watch.is_done:
+        best = None if method == "vif" else self._choose_neighbours(near, one)
+        if method == "nngp" or self.watch.is_done:
             return
-        rival = self._collapsed_rival(one, chosen.score)
-        if rival is not None and rival.log_density >= chosen.score - ALIKE:
-            self.best = lambda: rival
+        passed = None if best is None or self.watch.is_done else self._pass(one, min(JUDGED, self.few), JUDGED_ROWS)
+        if best is not None and passed is not None and self._is_far_behind(passed, best):
+            return
+        close = best is None or passed is None or passed.trial.score > best.score - LEAD
+        if best is None or (close and len(near.order) <= BOTH_ROWS):
+            best = self._choose_both(near, one, best)
+        if method == "auto" and not self.watch.is_done:
+            self._choose_collapsed(one, best.score)
 
-    def _best_kernel(self, near: NearRows, found: list[Trial]) -> Trial:
-        """Return the candidate whose near rows predict the held-out rows best."""
-        with self.watch.stage("judge", len(near.held.y)):
-            judged = [one._replace(scores=one.scores._replace(held_out=near.quick_score(one.model))) for one in found]
-        self._note(judged)
-        best = sort_trials(judged)[0]
-        self._keep_near(near, best, near.model(best.model, FEW_NEIGHBOURS), best.score)
-        return best
-
-    def _choose_near(self, near: NearRows, one: Trial, method: str) -> Densities | None:
+    def _choose_neighbours(self, near: NearRows, one: Trial) -> Densities:
         """Train on the densities of rows given their neighbours, and choose the number of neighbours."""
         with self.watch.stage("neighbours", len(near.order), SHARES["neighbours"]):
-            best = None if method == "vif" else near.best_of_neighbours(one.model)
-        if best is not None:
-            self._keep_near(near, one, best.model, best.score)
-        if method == "nngp" or self.watch.is_done:
-            return best
-        if best is not None and near.is_far_ahead(best, self._pass(one, min(JUDGED, self.few), JUDGED_ROWS)):
-            return best
-        with self.watch.stage("both", len(near.order)):
-            both = near.densities(near.with_inducing(near.calibrate(one.model)))
-        if best is None or near.better(both, best):
-            best = both
-            self._keep_near(near, one, best.model, best.score)
+            kernels = KERNELS if isinstance(self.plan.kernel, str) else {}
+            best, kernel = near.best_of_neighbours(one.model, one.kernel, kernels)
+        self._keep_near(near, kernel, best)
         return best
 
-    def _keep_near(self, near: NearRows, one: Trial, model: Any, score: float) -> None:
-        """Keep a model of nearest rows, for all rows."""
-        scores = one.scores._replace(held_out=score)
-        self._note([one._replace(scores=scores)])
-        self.best = lambda: self._near_candidate(near, one.kernel, model, score)
+    def _is_far_behind(self, passed: Passed, best: Densities) -> bool:
+        """Whether inducing inputs predict the held-out rows so much worse that more of them cannot help.
 
-    def _near_candidate(self, near: NearRows, kernel: str, model: Any, score: float) -> Found:
-        data = self.rows.data
-        found = near.of_all_rows(model, data)
-        seen = data._replace(X=None)
-        return Found(found, kernel, near_kind(found), score * data.observations, seen, score, held_out=True)
+        Further doublings usually gain half as much each, unless there is hardly any noise.
+        """
+        noise, variance = float(best.model.likelihood.noise_variance), float(np.var(self.rows.held_out().on_host().y))
+        quiet = noise < QUIET * variance
+        return not quiet and passed.trial.score + FURTHER * max(passed.gain, 0.0) < best.score - LEAD
 
-    def _collapsed_rival(self, one: Trial, score: float) -> Found | None:
-        """Return the collapsed posterior if it may predict the held-out rows as well."""
+    def _choose_both(self, near: NearRows, one: Trial, best: Densities | None) -> Densities:
+        """Combine inducing inputs with neighbours, and return the better result."""
+        with self.watch.stage("both", len(near.order)):
+            both = near.densities(near.with_inducing(near.calibrate(one.model)))
+        if best is not None and not near.better(both, best):
+            return best
+        self._keep_near(near, one.kernel, both)
+        return both
+
+    def _choose_collapsed(self, one: Trial, score: float) -> None:
+        """Keep a collapsed posterior if it predicts the held-out rows as well as nearest rows do."""
+        if 2.0 * self.rows.total * self.few**2 > LARGE_COST:
+            return
         passed = self._compare(one)
         if passed is None or self.watch.is_done or passed.trial.score + passed.gain < score - ALIKE:
-            return None
-        return self._grow(passed, LARGE_COST)
+            return
+        found = self._grow(passed, LARGE_COST)
+        if found is not None and found.log_density >= score - ALIKE:
+            self.best = lambda: found
+
+    def _keep_near(self, near: NearRows, kernel: str, found: Densities) -> None:
+        """Keep a model of nearest rows, for all rows."""
+        self.candidates.append(Candidate(kernel, len(near.order), math.nan, math.nan, held_out=found.score))
+        self.best = lambda: self._near_candidate(near, kernel, found)
+
+    def _near_candidate(self, near: NearRows, kernel: str, found: Densities) -> Found:
+        data = self.rows.data
+        model, seen = near.of_all_rows(found.model, data), data._replace(X=None)
+        return Found(model, kernel, near_kind(model), found.score * data.observations, seen, found.score, held_out=True)
 
     def _in_time(self, rows: int) -> bool:
         """Whether enough time is left to compute the evidence of `rows` rows and its gradient a few times."""
