@@ -1,0 +1,115 @@
+"""Regression with neighbours as users build and train it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from helpers import JAX, TORCH, assert_close, toy_data
+
+import agp
+from agp import GPR, NNGP, RBF, VIF, Bernoulli, Gaussian, White, train, tree
+
+X, Y = toy_data(60)
+CLASSES = {"nngp": NNGP, "nngp-others": NNGP, "vif": VIF}
+OPTIONS = {"nngp": {}, "nngp-others": {"among": "others"}, "vif": {"num_inducing": 6}}
+
+
+def build(name, x=X, y=Y, **options):
+    return CLASSES[name].from_data(x, y, neighbours=8, **OPTIONS[name] | options)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_training_raises_the_bound_and_keeps_the_sets(name, backend):
+    model = build(name, backend.array(X), backend.array(Y))
+    result = train(model, backend.array(X), backend.array(Y), steps=15)
+    first, last = (backend.numpy(m.bound(backend.array(X), backend.array(Y))[0]) for m in (model, result.model))
+    assert last > first + 0.5
+    assert np.array_equal(agp.to_numpy(result.model.sets), agp.to_numpy(model.sets))
+
+
+@pytest.mark.parametrize("name", ["nngp", "nngp-others"])
+def test_minibatches_train(name):
+    model = build(name)
+    result = train(model, X, Y, steps=40, batch_size=15)
+    assert result.model.bound(X, Y)[0] > model.bound(X, Y)[0]
+
+
+def test_inducing_inputs_take_all_rows():
+    assert NNGP.stochastic
+    assert not VIF.stochastic
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_neighbours_are_renewed_on_request(name):
+    model = build(name)
+    moved = tree.with_leaves(model, {"kernel.lengthscale": model.kernel.lengthscale * np.array([0.1, 10.0])})
+    assert np.array_equal(model.renew_neighbours().sets, model.sets)
+    assert not np.array_equal(moved.renew_neighbours().sets, model.sets)
+    assert np.array_equal(moved.renew_neighbours(memory=0.01).sets, moved.renew_neighbours().sets)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_predictions_are_near_those_of_an_exact_model(name):
+    model = build(name, kernel=RBF(1.0, 1.0), likelihood=Gaussian(0.01))
+    exact = GPR.from_data(X, Y, kernel=RBF(1.0, 1.0), likelihood=Gaussian(0.01))
+    new = np.random.default_rng(0).uniform(-1.5, 1.5, size=(50, 2))
+    found, expected = model.predict(new), exact.predict(new)
+    assert np.sqrt(np.mean((found.mean - expected.mean) ** 2)) < 0.1 * np.std(Y)
+    assert np.median(found.variance / expected.variance) < 1.5
+
+
+def test_the_seed_is_that_of_the_order():
+    first, again, other = (build("vif", seed=seed) for seed in (1, 1, 2))
+    assert first.seed == 1
+    assert np.array_equal(first.sets, again.sets)
+    assert not np.array_equal(first.sets, other.sets)
+    assert not np.array_equal(build("nngp", seed=1).sets, build("nngp", seed=2).sets)
+    assert np.array_equal(build("nngp-others", seed=1).sets, build("nngp-others", seed=2).sets)
+
+
+def test_one_row_is_a_model():
+    for name in CLASSES:
+        options = {"num_inducing": 1} if name == "vif" else {}
+        model = build(name, X[:1], Y[:1], **options)
+        assert np.isfinite(model.bound(X[:1], Y[:1])[0])
+        assert np.isfinite(model.predict(X).variance).all()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_parts_that_do_not_fit_are_refused(name):
+    with pytest.raises(TypeError, match="Gaussian"):
+        build(name, y=1.0 * (Y > 0.0), likelihood=Bernoulli())
+    with pytest.raises(ValueError, match="White"):
+        build(name, kernel=RBF() + White())
+    with pytest.raises(ValueError, match="neighbours is -1"):
+        dataclasses.replace(build(name), neighbours=-1)._check_neighbours()
+
+
+def test_posterior_rows_are_checked():
+    assert build("vif", posterior_rows=10).posterior_rows == 10
+    with pytest.raises(ValueError, match="posterior_rows is 0"):
+        build("vif", posterior_rows=0)
+
+
+def test_a_program_of_torch_differentiates_the_bound():
+    torch = pytest.importorskip("torch")
+    model = TORCH.move(build("vif"))
+    leaves = {name: x.requires_grad_() for name, x in tree.leaves(model, "parameter").items()}
+    here = tree.with_leaves(model, leaves)
+    value, _ = here.bound(TORCH.array(X), TORCH.array(Y))
+    value.backward()
+    expected = tree.leaves(build("vif").bound(X, Y)[1](1.0)[0])
+    for name, x in leaves.items():
+        assert isinstance(x.grad, torch.Tensor)
+        assert_close(TORCH.numpy(x.grad), expected[name], 1e-8, name)
+
+
+def test_jax_in_single_precision_has_small_integers(available):
+    place = available(JAX)
+    import jax
+
+    with jax.enable_x64(False) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64(False):
+        model = build("nngp", place.array(X, "float32"), place.array(Y, "float32"))
+        assert model.sets.dtype == np.int32
+        assert_close(np.asarray(model.predict(place.array(X, "float32")).mean), build("nngp").predict(X).mean, 1e-2)
+        assert np.isfinite(model.bound(place.array(X, "float32"), place.array(Y, "float32"))[0])
