@@ -53,7 +53,7 @@ options:
   --backend NAME, --device NAME, --dtype NAME   array library, device, precision
   --tolerance T        stop when an epoch gains less, in nats per row (1e-3)
   --max-steps N, --max-seconds S   limits on the training (default: none)
-  --out MODEL, --seed N   model file, replaced if it exists; random seed (0)
+  --out MODEL, --seed N, --no-data   file to write; seed (0); without rows
   -q, --quiet, --debug, -h, --help   see agp --help
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """
@@ -106,6 +106,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--max-steps", type=whole(1))
     parser.add_argument("--max-seconds", type=POSITIVE)
     parser.add_argument("--seed", type=SEED, default=0)
+    parser.add_argument("--no-data", action="store_true")
 
 
 def _run(a: argparse.Namespace) -> int:
@@ -339,7 +340,7 @@ def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> t
         own["likelihood"] = a.likelihood
     if task == "regression":
         own |= {"target_transform": a.transform, "outputs": a.outputs or OUTPUTS[0]}
-        own |= {"hyperparameters": a.hyperparameters}
+        own |= {"hyperparameters": a.hyperparameters, "store_data": not a.no_data}
         own |= {"missing_targets": "ignore" if y.ndim == 2 else "refuse"}
     own |= {name: vars(a)[name] for name in OF_ESTIMATORS} | {"keep": a.keep or None}
     estimator = cls(**own, random_state=a.seed, verbose=not a.quiet and sys.stderr.isatty())
@@ -351,6 +352,8 @@ def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> t
     lines = [f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}"]
     if not estimator.learned_:
         lines.append("the model predicts no better than the mean of the target or the frequencies of its classes")
+    holds = "contains the training rows" if estimator.model_._holds_data else "does not contain the training rows"
+    lines.append(f"the model {holds}")
     if "candidates_" in vars(estimator):
         compared = ", ".join(dict.fromkeys(estimator.candidates_["kernel"]))
         lines.append(f"kernel: {estimator.kernel_} (compared: {compared})")

@@ -27,6 +27,7 @@ def describe(estimator: Any) -> dict[str, str]:
         found["labels"] = ", ".join(map(str, here["classes_"]))
     if here.get("left_out_"):
         found["left out"] = ", ".join(map(str, here["left_out_"]))
+    found["rows"] = f"{'' if here['model_']._holds_data else 'not '}stored in the model"
     if "bound_" in here:
         ending = "converged" if estimator.converged_ else "not converged"
         found["training"] = f"{ending} after {estimator.n_iter_:,} steps, bound {estimator.bound_:.6g}"

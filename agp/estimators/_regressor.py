@@ -43,7 +43,6 @@ from agp.estimators._targets import (
 from agp.likelihoods import LIKELIHOODS, Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
 from agp.means import ConstantMean
 from agp.methods import METHODS, Method
-from agp.models import GPR, GPRMixture
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, HYPERPARAMETERS, REGRESSION_METHODS, fit_regression
 
@@ -63,7 +62,8 @@ class GPRegressor(RegressorMixin, Distribution):
     ----------
     method
         "auto", or the short name of a method as in `agp compare`, such as "gpr" (exact), "sgpr" (collapsed), "wsvgp",
-        "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and "sgpr" for more rows
+        "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and, for more rows, the best of
+        "nngp" (nearest rows), "sgpr" and, for up to 10,000 rows, "vif" (both), as measured on held-out rows
         (`agp.fit_regression`). It selects "wsvgp" for `partial_fit`, and also for several targets because the noise may
         differ between them.
     kernel
@@ -108,6 +108,10 @@ class GPRegressor(RegressorMixin, Distribution):
         For one target with Gaussian noise and the methods "auto" and "gpr": "mixture" integrates over the
         hyperparameters, and "mode" chooses the best values. "auto" integrates for up to 200 rows and 30 hyperparameters
         (`agp.fit_regression`). Other models always choose values.
+    store_data
+        If false, the model does not contain the training rows, for one target with Gaussian noise and the methods "auto"
+        and "sgpr". "auto" then selects "sgpr" for any number of rows. Models of other methods contain the rows if
+        `model_.X` exists.
     backend, device, dtype
         The library, device and precision of the computation, as in `agp.to_backend`; by default those of the inputs.
     tolerance, max_steps, max_seconds
@@ -159,6 +163,7 @@ class GPRegressor(RegressorMixin, Distribution):
     target_transform: str | None = None
     missing_targets: str = "refuse"
     hyperparameters: str = "auto"
+    store_data: bool = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -204,6 +209,12 @@ class GPRegressor(RegressorMixin, Distribution):
             self.converged_, self.learned_ = True, False
         elif self._chooses(data):
             self._fit_regression(data)
+        elif not self.store_data:
+            msg = (
+                "store_data is False, which is for one target with Gaussian noise and the method auto or sgpr without "
+                "num_inducing; variational methods never store the rows."
+            )
+            raise ValueError(msg)
         elif self.hyperparameters == "mixture":
             msg = (
                 "hyperparameters is 'mixture', which is for one target with Gaussian noise and the method auto or gpr "
@@ -331,6 +342,7 @@ class GPRegressor(RegressorMixin, Distribution):
             mean_function=ConstantMean(),
             method=self.method,  # type: ignore[arg-type]
             hyperparameters=self.hyperparameters,  # type: ignore[arg-type]
+            store_data=self.store_data,
             weights=data.weights,
             noise=None if data.noise is None else data.noise[:, 0],
             tolerance=self.tolerance,
@@ -339,7 +351,9 @@ class GPRegressor(RegressorMixin, Distribution):
             callbacks=self._step_limit(),
             progress=bool(self.verbose),
         )
-        self._keep_search(result, "gpr" if isinstance(result.model, GPR | GPRMixture) else "sgpr")
+        self._keep_search(result, result.method)
+        if result.model._searches_rows:
+            self.predictor_  # noqa: B018 - the search for near rows is prepared now
 
     def _usual_method(self, rows: int) -> str:
         if self.outputs != "shared" or not self._single or not self._is_gaussian:

@@ -8,7 +8,7 @@ from agp import posteriors
 from agp.actions import ConjugateGradients
 from agp.backend import Array
 from agp.methods._record import Method
-from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP
+from agp.models import CGGP, GPR, NNGP, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, VIF, CaGP, DeepGP
 from agp.training import SITE_RATE, recipe
 from agp.updates import ActionsUpdate, NaturalGradient, Update
 
@@ -101,6 +101,22 @@ METHODS: dict[str, Method] = {
             gaussian_only=True,
             can_grow=True,
             page="methods/svgp",
+        ),
+        Method(
+            name="nngp",
+            description="nearest neighbours",
+            model=NNGP,
+            takes=("seed",),
+            gaussian_only=True,
+            page="methods/neighbours",
+        ),
+        Method(
+            name="vif",
+            description="inducing inputs and nearest neighbours",
+            model=VIF,
+            takes=SPARSE,
+            gaussian_only=True,
+            page="methods/neighbours",
         ),
         _svgp("msvgp", "M-SVGP, marginal", posteriors.Marginal, all_rows=ALL_ROWS),
         _svgp("wsvgp", "W-SVGP, whitened", posteriors.Whitened, all_rows=ALL_ROWS),

@@ -61,6 +61,8 @@ class Model(ABC):
     """Whether the bound computed from a minibatch is an unbiased estimate of the full-data bound."""
     _holds_data: ClassVar[bool] = False
     """Whether predictions use inputs of the training data, which the model stores."""
+    _searches_rows: ClassVar[bool] = False
+    """Whether predictions search for near rows, so that a predictor is worth keeping."""
     _built_by: ClassVar[str] = "{name}.from_data(X, y) builds one"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

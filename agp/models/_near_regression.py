@@ -36,6 +36,8 @@ class NearRegression(Regression):
     squares: Array | None
     seed: int
 
+    _searches_rows: ClassVar[bool] = True
+
     def _check(self, batch: Batch, /) -> None:
         super()._check(batch)
         self._check_neighbours()

@@ -152,7 +152,7 @@ class NeighbourSearch:
         B = backend_of(Q)
         xp, N = B.xp, rows.shape[0]
         if tree is not None:
-            return np.sort(tree.query(Q, k=np.arange(1, count + 1))[1], axis=1)
+            return np.sort(tree.query(Q, k=count)[1].reshape(len(Q), count), axis=1)
         if count == N:
             return xp.broadcast_to(row_numbers(N, Q), (Q.shape[0], N))
         sizes = self._distances(Q, rows)

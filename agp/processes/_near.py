@@ -11,7 +11,7 @@ follow.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from agp import tree
@@ -151,6 +151,7 @@ class NearestNeighbours(HoldsRows):
         return self.count * (3 * self.width + 2 * self.outputs + 8) + 3 * M
 
     def factorise(self) -> tuple[NearFactor, Pullback]:
+        self.search  # noqa: B018 - prepared now, and not by the first prediction
         residual = self.y - self.mean_function(self.X)[0]
         if self.inducing is None:
             return NearFactor(residual, None, None, None, None), no_pullback
@@ -169,6 +170,11 @@ class NearestNeighbours(HoldsRows):
         if found is None:
             found = _SEARCHES[self] = near_search(self.kernel, self.X)
         return found
+
+    def with_search(self, search: NeighbourSearch, /) -> Self:
+        """Return the process, with a search that was prepared for the same rows and kernel."""
+        _SEARCHES[self] = search
+        return self
 
     def _features_of_rows(self, Lz: Array, X: Array) -> Array:
         """Return the features A [n, M] at X [n, D], in blocks of rows."""

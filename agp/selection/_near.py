@@ -15,7 +15,8 @@ from agp.chunking import cached_rows, row_ranges
 from agp.inducing import Points
 from agp.kernels import Kernel, Sum
 from agp.models import NNGP, VIF
-from agp.neighbours import TREE_COLUMNS, Merged, merge_repeats
+from agp.neighbours import TREE_COLUMNS, Merged, NeighbourSearch, merge_repeats
+from agp.predictors import Predictor
 from agp.processes import near_search
 from agp.random import generator
 from agp.scaling import column_spreads
@@ -116,6 +117,7 @@ class NearRows:
         held = rows.held_out().on_host()
         self.held = held.at(np.arange(self.affordable(MANY, len(held.y), LEAST_HELD)))
         self._calibrated: NNGP | None = None
+        self._last: tuple[Any, NeighbourSearch] | None = None
 
     def affordable(self, k: int, most: int, least: int) -> int:
         """Return a number of rows, from `least` to `most`, whose densities given k neighbours take a few seconds."""
@@ -154,7 +156,7 @@ class NearRows:
 
     def _densities(self, model: Any, held: Data) -> Densities:
         with np.errstate(all="ignore"):
-            latent = model.predictor().predict(held.X)
+            latent = self._predictor(model).predict(held.X)
             noise = model.likelihood.noise_variance + (0.0 if held.noise is None else held.noise[:, None])
             variance = latent.variance + noise
             squares = (held.y - latent.mean) ** 2 / variance
@@ -170,6 +172,18 @@ class NearRows:
         each = -0.5 * np.sum(LOG_2PI + np.log(factor * variance) + squares / factor, axis=1)
         score = float(average(each, held.weights))
         return Densities(model, each, score if math.isfinite(score) else -math.inf)
+
+    def _predictor(self, model: Any) -> Predictor:
+        process = model._posterior_process().with_search(self._search(model.kernel))
+        return Predictor((process,), (process.factorise()[0],), model.likelihood)
+
+    def _search(self, kernel: Kernel) -> NeighbourSearch:
+        """Return a search in the metric of the kernel; the last one is kept."""
+        factors = kernel.inverse_scales(self.merged.X.shape[1])
+        name = None if factors is None else to_numpy(factors).tobytes()
+        if name is None or self._last is None or self._last[0] != name:
+            self._last = name, near_search(kernel, self.merged.X)
+        return self._last[1]
 
     def better(self, one: Densities, other: Densities) -> bool:
         """Whether the first is better than the second by more than the standard error, on the rows that both have."""
@@ -281,7 +295,7 @@ class NearRows:
     def _extended(self, model: NNGP, sets: Any, rows: Any, k: int) -> Any:
         """Return the neighbours of rows, the first of which may be known."""
         start = 0 if sets is None else len(sets)
-        more = near_search(model.kernel, model.X).others(rows[start:], k)
+        more = self._search(model.kernel).others(rows[start:], k)
         if model.weights is not None:
             more = np.concatenate([rows[start:, None], more], axis=1)
         return more if sets is None else np.concatenate([sets, more])

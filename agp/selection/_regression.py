@@ -50,8 +50,9 @@ def fit_regression(
     likelihood: Gaussian | None = None,
     mean_function: Any = None,
     priors: Mapping[str, Prior] | Literal["auto"] | None = "auto",
-    method: Literal["auto", "gpr", "sgpr"] = "auto",
+    method: Literal["auto", "gpr", "sgpr", "nngp", "vif"] = "auto",
     hyperparameters: Literal["auto", "mode", "mixture"] = "auto",
+    store_data: bool = True,
     most: int = MOST,
     tolerance: float = 1e-3,
     max_seconds: float | None = None,
@@ -63,7 +64,7 @@ def fit_regression(
     weights: Array | None = None,
     noise: Array | None = None,
 ) -> RegressionResult:
-    """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
+    """Fit a Gaussian process to data, and choose its kernel, and nearest rows or inducing inputs for many rows.
 
     For up to 200 rows, the hyperparameters are not chosen, but integrated over (`integrate`): the model is a mixture of
     exact GPs. The kernel is the sum of a Matern-5/2 and a linear kernel; for more than 100 rows, its average with the
@@ -77,13 +78,16 @@ def fit_regression(
        rows, or 3,200 of more rows. Of up to 4,000 rows, 2,000 also train the second-best candidate if it is close.
     3. For up to 4,000 rows, the posterior is exact, and models are compared by their leave-one-out predictions
        (`GPR.leave_one_out`), or by the evidence if there are fewer than five rows per column.
-    4. For more rows, a tenth of the rows, but at most 2,000, are held out. After the first step, kernels are compared
-       by the density of the held-out rows, which is computed with collapsed posteriors that have 512 inducing inputs.
-       (The bound would favour smooth kernels, which require few inducing inputs.)
-    5. The posterior of all rows has 1,024 to 4,096 inducing inputs, which are random rows. Their number is doubled as
-       long as the predictions improve. For more than 300,000 rows, the posterior has fewer inducing inputs or omits
-       some rows. Of several pairs of kernel and noise variances, from training, from the held-out rows and from the
-       bound, the model uses the one that predicts the held-out rows best.
+    4. For more rows, a tenth of the rows, but at most 2,000, are held out. Training continues with the densities of
+       2,000, 4,000 and 12,000 rows given their 60 nearest rows (`NNGP` with ``among="others"``), and compares kernels.
+       The predictions of exact GPs on the 100 or 200 nearest rows are compared with those of inducing inputs, alone
+       (`SGPR`, 1,024 to 4,096 random rows) and, for up to 10,000 rows, together with nearest rows (`VIF`). The density of
+       the held-out rows decides. Inducing inputs are tried only where they may be as good. Kernel variance and noise are
+       scaled so that the held-out errors have the predicted spread.
+    5. With the method "sgpr", the posterior of all rows has 1,024 to 4,096 inducing inputs. Their number is doubled as
+       long as the predictions improve. For more than 300,000 rows, the posterior has fewer inducing inputs or omits some
+       rows. Of several pairs of kernel and noise variances, from training, from the held-out rows and from the bound, the
+       model uses the one that predicts the held-out rows best.
 
     Training uses Newton's method (`fit_newton`), or L-BFGS if the kernel or the mean function does not support it. From
     1,000 rows on, it computes in float32 where this suffices; the posterior has the dtype of the data.
@@ -101,10 +105,14 @@ def fit_regression(
         A dictionary of priors whose keys are patterns for leaf names, or None. With "auto", lengthscales have a prior
         if there are fewer than five rows per column (see docs/starts-rates-priors.md).
     method
-        "gpr" for the exact posterior, "sgpr" for the collapsed posterior. "auto" chooses by the number of rows.
+        "gpr" for the exact posterior, "sgpr" for the collapsed posterior, "nngp" for nearest rows, "vif" for inducing
+        inputs and nearest rows. "auto" is "gpr" for up to 4,000 rows, and compares the other methods for more rows. Rows of
+        a dask array always have a collapsed posterior.
     hyperparameters
         "mixture" integrates over the hyperparameters, and "mode" chooses the best values with steps 1 to 5. "auto"
         integrates if there are at most 200 rows, 30 hyperparameters, and no short time limit.
+    store_data
+        If false, the model does not contain the training rows, for any number of rows; the method is then "sgpr".
     most
         Maximum number of inducing inputs.
     tolerance
@@ -135,8 +143,8 @@ def fit_regression(
     Returns
     -------
     RegressionResult
-        The model is a `GPRMixture` after integration, a `GPR`, or an `SVGP` that has the optimal q(u) and does not
-        store the data. `learned` is False if left-out or held-out rows are not predicted better than by the mean of the
+        The model is a `GPRMixture` after integration, a `GPR`, an `NNGP`, a `VIF`, or an `SVGP` that has the optimal q(u)
+        and, unlike the others, does not store the data. `learned` is False if left-out or held-out rows are not predicted better than by the mean of the
         targets. In this case, the mean is predicted if the hyperparameters and the kernel were chosen.
 
     Raises
@@ -162,6 +170,7 @@ def fit_regression(
     data = Data(X, y, known["weights"], None if noise is None else known["noise"][:, 0])  # type: ignore[index]
     data = _with_least_noise(data, likelihood)
     _check_choices(kernel, method, priors, hyperparameters)
+    method = _method_to_use(method, store_data)
     if memory is not None:
         check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
@@ -172,7 +181,7 @@ def fit_regression(
         mixed = takes_mixture(plan, data, hyperparameters, method, watch.limit)
         facts: dict[str, Any] = {}
         if checkpoint is not None:
-            facts = plan.facts() | {"method": "gpr" if exact else "sgpr", "most": most, "seed": seed}
+            facts = plan.facts() | {"method": "gpr" if exact else method, "most": most, "seed": seed}
             facts |= {"hyperparameters": "mixture" if mixed else "mode"}
             facts |= {"data": fingerprint_of(data), "library": backend_of(X).name}
         rows = subsample_rows(data, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
@@ -205,15 +214,28 @@ def _with_least_noise(data: Data, likelihood: Any) -> Data:
     return data._replace(noise=least if data.noise is None else xp.maximum(data.noise, least))
 
 
+def _method_to_use(method: str, store_data: Any) -> Any:
+    """Return the method, which must not store data if `store_data` is false."""
+    if not isinstance(store_data, bool):
+        msg = f"store_data is {store_data!r}, but must be True or False."
+        raise TypeError(msg)
+    if store_data or method == "sgpr":
+        return method
+    if method != "auto":
+        msg = f"store_data is False, but models of the method {method!r} store the training rows; use 'auto' or 'sgpr'."
+        raise ValueError(msg)
+    return "sgpr"
+
+
 def _check_choices(kernel: Any, method: Any, priors: Any, hyperparameters: Any) -> None:
     check_kernel(kernel)
     if not isinstance(hyperparameters, str) or hyperparameters not in HYPERPARAMETERS:
         msg = f"hyperparameters is {hyperparameters!r}, but must be 'auto', 'mode' or 'mixture'."
         raise ValueError(msg)
-    if hyperparameters == "mixture" and method == "sgpr":
-        msg = "hyperparameters is 'mixture', but the method 'sgpr' uses one setting; use method='gpr'."
-        raise ValueError(msg)
     if not isinstance(method, str) or method not in REGRESSION_METHODS:
-        msg = f"method is {method!r}, but must be 'auto', 'gpr' or 'sgpr'."
+        msg = f"method is {method!r}, but must be 'auto', 'gpr', 'sgpr', 'nngp' or 'vif'."
+        raise ValueError(msg)
+    if hyperparameters == "mixture" and method not in ("auto", "gpr"):
+        msg = f"hyperparameters is 'mixture', but the method {method!r} uses one setting; use method='gpr'."
         raise ValueError(msg)
     check_priors_or_auto(priors)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from agp.models import GPR, SVGP, TVGP, Ensemble, GPRMixture, Model
+from agp.models import GPR, NNGP, SVGP, TVGP, VIF, Ensemble, GPRMixture, Model
 from agp.training import FitResult
 
 
@@ -49,7 +49,10 @@ class SearchResult(FitResult[M]):
     """The name of the chosen kernel."""
     stages: list[Stage] = field(default_factory=list)
     bound: float = math.nan
-    """The bound on the log evidence of all rows, in nats."""
+    """The bound on the log evidence of all rows, in nats.
+
+    With nearest rows, an estimate instead: the number of observations times `log_density`.
+    """
     baseline: float = math.nan
     """The log density of the targets, in nats per row, given only their mean and variance, or the shares of classes."""
     log_density: float = math.nan
@@ -69,8 +72,14 @@ class SearchResult(FitResult[M]):
 
 
 @dataclass
-class RegressionResult(SearchResult[GPR | GPRMixture | SVGP]):
+class RegressionResult(SearchResult[GPR | GPRMixture | SVGP | NNGP | VIF]):
     """The result of `fit_regression`."""
+
+    @property
+    def method(self) -> str:
+        """The name of the method: "gpr", "sgpr", "nngp" or "vif"."""
+        names = {GPR: "gpr", GPRMixture: "gpr", SVGP: "sgpr", NNGP: "nngp", VIF: "vif"}
+        return names[type(self.model)]
 
 
 @dataclass

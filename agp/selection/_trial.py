@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import asarray_like, to_numpy
-from agp.models import GPR, SVGP, GPRMixture
+from agp.models import GPR, NNGP, SVGP, VIF, GPRMixture
 from agp.selection._collapse import Collapse
 from agp.selection._plan import ROWS_PER_COLUMN
 from agp.selection._result import Candidate
@@ -71,7 +71,7 @@ class Trial(NamedTuple):
 class Found(NamedTuple):
     """A posterior, and its entries in the result."""
 
-    model: GPR | GPRMixture | SVGP
+    model: GPR | GPRMixture | SVGP | NNGP | VIF
     kernel: str
     kind: str
     bound: float

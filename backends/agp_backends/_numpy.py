@@ -435,7 +435,7 @@ class NumpyBackend(Backend):
             return f(0, M)
         lead = () if groups is None else (groups,)
         found: list[Any] = []
-        for start, stop in _triangle_panels(M) if groups is None else row_ranges(M, BLOCK):
+        for start, stop in _triangle_panels(M) if groups is None else row_ranges(M, max(BLOCK, M // 2 + 1)):
             parts = f(start, stop)
             found = found or [
                 (np.empty if groups is None else np.zeros)((*lead, M, M), dtype=part.dtype) for part in parts
