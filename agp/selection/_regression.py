@@ -18,6 +18,7 @@ from agp.likelihoods import Gaussian
 from agp.models import valid_data
 from agp.priors import Prior
 from agp.repairs import outside
+from agp.selection._many_rows import run_many_rows, takes_neighbours
 from agp.selection._mixture import takes_mixture
 from agp.selection._plan import Plan, check_kernel, check_priors_or_auto
 from agp.selection._result import RegressionResult
@@ -175,7 +176,7 @@ def fit_regression(
         check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
     plan = Plan(kernel, Gaussian() if likelihood is None else likelihood, mean_function, priors, memory, tolerance)
-    exact, lazy = is_exact(method, X), backend_of(X).is_lazy
+    exact = is_exact(method, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
         mixed = takes_mixture(plan, data, hyperparameters, method, watch.limit)
@@ -189,10 +190,10 @@ def fit_regression(
         with watch.keep_results(fit.result):
             if mixed or exact:
                 (fit.run_mixture if mixed else fit.run_exact)()
-            elif method == "sgpr" or lazy:
+            elif method == "sgpr" or not takes_neighbours(plan, X):
                 fit.run_collapsed()
             else:
-                fit.run_near(method)
+                run_many_rows(fit, method)
             found = fit.result()
     if not found.converged:
         text = f"the fit has not converged: {watch.ending()}; let the fit run longer."

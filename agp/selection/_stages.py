@@ -1,6 +1,5 @@
 """The stages of a fit: search, training, comparison and posterior, each of which may be the last."""
 
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,8 +26,7 @@ from agp.selection._climb import (
 )
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._mixture import mix
-from agp.selection._near import BOTH_ROWS, LEAD, Densities, NearRows, near_kind
-from agp.selection._plan import KERNELS, Plan
+from agp.selection._plan import Plan
 from agp.selection._race import SAMPLE, STEPS, Race, train_revived
 from agp.selection._result import Candidate, RegressionResult
 from agp.selection._rows import Data, Rows, finite_average
@@ -41,9 +39,8 @@ from agp.selection._signal import (
     predicts,
     predicts_left_out,
 )
-from agp.selection._sizes import COST, LARGE_COST, Sizes
+from agp.selection._sizes import COST, Sizes
 from agp.selection._trial import (
-    ALIKE,
     Found,
     Trial,
     best_of_kernels,
@@ -75,14 +72,11 @@ BETTER = 0.05
 """Hyperparameters from few rows are kept if they predict the held-out rows better by this many nats per row."""
 JUDGED_ROWS, JUDGED = 4096, 512
 """The numbers of rows and of inducing inputs for comparing kernels."""
-SHARES = {"search": 0.15, "train": 0.45, "neighbours": 0.9}
+SHARES = {"search": 0.15, "train": 0.45}
 """The latest end of a stage, as a fraction of the time limit."""
 AMPLE = 8.0
 """Without a time limit, and with one if the remaining time exceeds `AMPLE` times that for the search, no stage is
 skipped."""
-FURTHER, QUIET = 1.5, 1e-5
-"""The gain from all further doublings of the number of inducing inputs, as a multiple of the last, if the noise variance is
-above a fraction of that of the targets."""
 SOME, OVER, POSTERIOR_SHARE = 2.0, 0.1, 0.5
 """Constants for a time limit. Training starts only if there is time for `SOME` evaluations of the evidence. An exact
 posterior takes `POSTERIOR_SHARE` times the operations of an evaluation, and may take `OVER` times the limit even if no
@@ -141,7 +135,7 @@ class Fit:
 
     def run_mixture(self) -> None:
         """Integrate over the hyperparameters of an exact GP of all rows."""
-        data = self._near(self.rows.data.at())
+        data = self.on_host(self.rows.data.at())
         with self.watch.stage("integrate", self.rows.total):
             mixed = mix(self.plan, data, self.watch)
         self.candidates += mixed.candidates
@@ -152,7 +146,7 @@ class Fit:
 
     def run_exact(self) -> None:
         """Compare kernels on the sample, train the best on up to 2,000 rows, and keep the posterior of all rows."""
-        found = self._search()
+        found = self.search()
         if not found:
             return
         total = self.rows.total
@@ -162,14 +156,14 @@ class Fit:
             return
         self._keep_exact(found[0])
         if self._in_time(rows):
-            best = self._train(close_to_best(found), rows, TRAIN_STEPS)
+            best = self.train(close_to_best(found), rows, TRAIN_STEPS)
             self._keep_exact(best)
             if total > rows and self._in_time(total):
-                self._keep_exact(self._train([best], total, LAST_STEPS))
+                self._keep_exact(self.train([best], total, LAST_STEPS))
 
     def run_collapsed(self) -> None:
         """Train the best candidate on up to 3,200 rows, then choose the number of inducing inputs."""
-        found, drawn = self._search(compete=False), len(self.rows.order)
+        found, drawn = self.search(compete=False), len(self.rows.order)
         if not found or self.watch.is_done:
             return
         ample = self.watch.left() > AMPLE * self.watch.elapsed()
@@ -177,90 +171,20 @@ class Fit:
         judged = self._judge(best_of_kernels(found)) if ample else found[:1]
         trained = judged[:1]
         if drawn > SAMPLE and not self.watch.is_done:
-            trained.append(self._train(trained, LARGER, SAMPLED_STEPS))
+            trained.append(self.train(trained, LARGER, SAMPLED_STEPS))
         if drawn > LARGER and not self.watch.is_done and ample:
-            trained.append(self._train(trained[-1:], SAMPLED_ROWS, LAST_STEPS))
+            trained.append(self.train(trained[-1:], SAMPLED_ROWS, LAST_STEPS))
         best = trained[-1]
         if ample and len(trained) > 1 and not self.watch.is_done:  # more rows may still be few
             last = self._judge(trained[-1:])[0]
             best = judged[0] if judged[0].score > last.score + BETTER else last
-        passed = None if self.watch.is_done else self._compare(best)
+        passed = None if self.watch.is_done else self.compare(best)
         if passed is None:
             return
         self.best = lambda: self._collapsed_candidate(passed.trial, passed.sums, passed.setting, self.few)
         if not self.watch.is_done:
-            grown = self._grow(passed)
+            grown = self.grow(passed)
             self.best = self.best if grown is None else lambda: grown
-
-    def run_near(self, method: str = "auto") -> None:
-        """Choose between nearest rows, inducing inputs, and both, by the density of the held-out rows."""
-        found = self._search(compete=False)
-        if not found or self.watch.is_done:
-            return
-        near = NearRows(self.rows, self.climb, self.seed)
-        one = found[0]
-        self._keep_near(near, one.kernel, near.quick_densities(one.model))
-        one = self._train([one], LARGER, SAMPLED_STEPS) if len(self.rows.order) > SAMPLE else one
-        if self.watch.is_done:
-            return
-        best = None if method == "vif" else self._choose_neighbours(near, one)
-        if method == "nngp" or self.watch.is_done:
-            return
-        passed = None if best is None or self.watch.is_done else self._pass(one, min(JUDGED, self.few), JUDGED_ROWS)
-        if best is not None and passed is not None and self._is_far_behind(passed, best):
-            return
-        close = best is None or passed is None or passed.trial.score > best.score - LEAD
-        if best is None or (close and len(near.order) <= BOTH_ROWS):
-            best = self._choose_both(near, one, best)
-        if method == "auto" and not self.watch.is_done:
-            self._choose_collapsed(one, best.score)
-
-    def _choose_neighbours(self, near: NearRows, one: Trial) -> Densities:
-        """Train on the densities of rows given their neighbours, and choose the number of neighbours."""
-        with self.watch.stage("neighbours", len(near.order), SHARES["neighbours"]):
-            kernels = KERNELS if isinstance(self.plan.kernel, str) else {}
-            best, kernel = near.best_of_neighbours(one.model, one.kernel, kernels)
-        self._keep_near(near, kernel, best)
-        return best
-
-    def _is_far_behind(self, passed: Passed, best: Densities) -> bool:
-        """Whether inducing inputs predict the held-out rows so much worse that more of them cannot help.
-
-        Further doublings usually gain half as much each, unless there is hardly any noise.
-        """
-        noise, variance = float(best.model.likelihood.noise_variance), float(np.var(self.rows.held_out().on_host().y))
-        quiet = noise < QUIET * variance
-        return not quiet and passed.trial.score + FURTHER * max(passed.gain, 0.0) < best.score - LEAD
-
-    def _choose_both(self, near: NearRows, one: Trial, best: Densities | None) -> Densities:
-        """Combine inducing inputs with neighbours, and return the better result."""
-        with self.watch.stage("both", len(near.order)):
-            both = near.densities(near.with_inducing(near.calibrate(one.model)))
-        if best is not None and not near.better(both, best):
-            return best
-        self._keep_near(near, one.kernel, both)
-        return both
-
-    def _choose_collapsed(self, one: Trial, score: float) -> None:
-        """Keep a collapsed posterior if it predicts the held-out rows as well as nearest rows do."""
-        if 2.0 * self.rows.total * self.few**2 > LARGE_COST:
-            return
-        passed = self._compare(one)
-        if passed is None or self.watch.is_done or passed.trial.score + passed.gain < score - ALIKE:
-            return
-        found = self._grow(passed, LARGE_COST)
-        if found is not None and found.log_density >= score - ALIKE:
-            self.best = lambda: found
-
-    def _keep_near(self, near: NearRows, kernel: str, found: Densities) -> None:
-        """Keep a model of nearest rows, for all rows."""
-        self.candidates.append(Candidate(kernel, len(near.order), math.nan, math.nan, held_out=found.score))
-        self.best = lambda: self._near_candidate(near, kernel, found)
-
-    def _near_candidate(self, near: NearRows, kernel: str, found: Densities) -> Found:
-        data = self.rows.data
-        model, seen = near.of_all_rows(found.model, data), data._replace(X=None)
-        return Found(model, kernel, near_kind(model), found.score * data.observations, seen, found.score, held_out=True)
 
     def _in_time(self, rows: int) -> bool:
         """Whether enough time is left to compute the evidence of `rows` rows and its gradient a few times."""
@@ -280,9 +204,9 @@ class Fit:
 
     # -- hyperparameters --------------------------------------------------------------------------------------------
 
-    def _search(self, *, compete: bool = True) -> list[Trial]:
+    def search(self, *, compete: bool = True) -> list[Trial]:
         """Search for kernels and hyperparameters on the sample; return the candidates, the best first."""
-        sample, wide = (self._near(self.rows.first(rows)) for rows in (SAMPLE, WIDE_ROWS))
+        sample, wide = (self.on_host(self.rows.first(rows)) for rows in (SAMPLE, WIDE_ROWS))
         found: list[Trial] = []
         with self.watch.stage("search", sample.X.shape[0], SHARES["search"]):
             try:
@@ -295,7 +219,7 @@ class Fit:
         self._note(found)
         return found
 
-    def _near(self, data: Data) -> Data:
+    def on_host(self, data: Data) -> Data:
         """Return rows on the host in float64, so that all libraries choose alike, unless users' parts need others."""
         parts = (self.plan.kernel, self.plan.mean_function)
         nodes = [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
@@ -307,7 +231,7 @@ class Fit:
         kernel = next(iter(self.plan.kernels().values()))
         return exact_gp(data, kernel=kernel, **self.plan.parts(kernel, data))
 
-    def _train(self, found: list[Trial], rows: int, steps: int) -> Trial:
+    def train(self, found: list[Trial], rows: int, steps: int) -> Trial:
         """Train the hyperparameters of each candidate with the exact evidence of more rows; return the best."""
         data, before = self.rows.first(self._trained_rows(rows)), len(self.climb.done)
         with self.watch.stage("train", data.X.shape[0], SHARES["train"]):
@@ -358,22 +282,22 @@ class Fit:
             for one in found:
                 if judged and self.watch.is_done:
                     break
-                passed = self._pass(one, min(JUDGED, self.few), JUDGED_ROWS)
+                passed = self.pass_over(one, min(JUDGED, self.few), JUDGED_ROWS)
                 if passed is not None:
                     judged.append(passed.trial)
         self._note(judged)
         return sort_trials(judged) or found
 
-    def _compare(self, one: Trial) -> Passed | None:
+    def compare(self, one: Trial) -> Passed | None:
         """Compute the collapsed posterior of a candidate with few inducing inputs, and its held-out log density."""
         rows = self._rows_to_compare()
         with self.watch.stage("compare", rows):
-            found = self._pass(one, self.few, rows)
+            found = self.pass_over(one, self.few, rows)
         if found is not None:
             self._note([found.trial])
         return found
 
-    def _pass(self, one: Trial, inducing: int, rows: int) -> Passed | None:
+    def pass_over(self, one: Trial, inducing: int, rows: int) -> Passed | None:
         """Score a candidate on the held-out rows in a pass over some of the other rows; None if it fails."""
         data, held = self.rows.first(rows), self.rows.held_out()
         begun = self.watch.elapsed()
@@ -399,7 +323,7 @@ class Fit:
         most = SHARES["search"] * self.watch.limit * self.climb.speed
         return max(min(rows, 2 * self.few), min(rows, int(most / (2.0 * self.few**2))))
 
-    def _grow(self, best: Passed, cost: float = COST) -> Found | None:
+    def grow(self, best: Passed, cost: float = COST) -> Found | None:
         """Compute the posterior with the best number of inducing inputs, on all rows or on fewer rows; None if it fails.
 
         `cost` is the maximum number of operations.
@@ -472,7 +396,7 @@ class Fit:
         columns = self.rows.data.X.shape[1]
         if not 0.0 < gain <= CLEAR + columns or self.watch.is_done or self.watch.interrupted:
             return gain > 0.0
-        data = self._near(self.rows.first(SAMPLE))
+        data = self.on_host(self.rows.first(SAMPLE))
         named = self.plan.kernels()
         kernel = named.get(best.kernel.removesuffix(" + linear"), next(iter(named.values())))
         y = data.targets_on_host()[0]

@@ -1,0 +1,137 @@
+"""The choice between nearest rows, inducing inputs, and both, for many rows."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from agp import tree
+from agp.backend import backend_of
+from agp.selection._near import Densities, NearRows, describe_near
+from agp.selection._near_training import NearTraining
+from agp.selection._plan import KERNELS
+from agp.selection._race import SAMPLE
+from agp.selection._result import Candidate
+from agp.selection._sizes import LARGE_COST
+from agp.selection._stages import JUDGED, JUDGED_ROWS, LARGER, SAMPLED_STEPS, Fit, Passed
+from agp.selection._trial import ALIKE, Found, Trial
+
+FEW, MANY, MANY_ROWS = 100, 200, 1000
+"""The numbers of neighbours to compare, and the number of held-out rows for the larger one."""
+BOTH_ROWS, LEAD = 10_000, 0.1
+"""Inducing inputs are combined with neighbours for at most so many rows, unless they are behind by more than `LEAD` nats
+per row."""
+SHARE = 0.9
+"""The latest end of the training on nearest rows, as a fraction of the time limit."""
+FURTHER, QUIET = 1.5, 1e-5
+"""The gain from all further doublings of the number of inducing inputs, as a multiple of the last, if the noise
+variance is above a fraction of that of the targets."""
+
+
+def run_many_rows(fit: Fit, method: str) -> None:
+    """Choose between nearest rows, inducing inputs, and both, by the density of the held-out rows.
+
+    `method` is "auto", or "nngp" or "vif" for only one kind of model.
+    """
+    found = fit.search(compete=False)
+    if not found or fit.watch.is_done:
+        return
+    near, one = NearRows(fit.rows, fit.watch, fit.seed), found[0]
+    training = NearTraining(near, fit.climb)
+    _keep(fit, near, one.kernel, near.quick_densities(one.model))
+    one = fit.train([one], LARGER, SAMPLED_STEPS) if len(fit.rows.order) > SAMPLE else one
+    if fit.watch.is_done:
+        return
+    best = None if method == "vif" else _choose_neighbours(fit, training, one)
+    if method == "nngp" or fit.watch.is_done:
+        return
+    close = True
+    if best is not None:
+        passed = fit.pass_over(one, min(JUDGED, fit.few), JUDGED_ROWS)
+        if passed is not None and _is_far_behind(fit, passed, best):
+            return
+        close = passed is None or passed.trial.score > best.score - LEAD
+    if best is None or (close and len(near.order) <= BOTH_ROWS):
+        best = _choose_both(fit, training, one, best)
+    if method == "auto" and not fit.watch.is_done:
+        _choose_collapsed(fit, one, best.score)
+
+
+def takes_neighbours(plan: Any, X: Any) -> bool:
+    """Whether near rows can be found and compared on the host: rows are in memory, and parts are agp's own or NumPy's."""
+    B = backend_of(X)
+    parts = (plan.kernel, plan.mean_function)
+    nodes = [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
+    return not B.is_lazy and (B.name == "numpy" or all(type(node).__module__.startswith("agp.") for node in nodes))
+
+
+def _choose_neighbours(fit: Fit, training: NearTraining, one: Trial) -> Densities:
+    """Choose between two settings of the hyperparameters, and between two numbers of neighbours.
+
+    The settings are those of the search, calibrated, and those that the densities of rows given their neighbours give,
+    which are also trained for other kernels. More neighbours are used if they are better by more than the standard error.
+    """
+    near, watch, name = training.near, fit.watch, one.kernel
+    with watch.stage("neighbours", len(near.order), SHARE):
+        best = near.densities(near.model(training.calibrate(one.model), FEW))
+        _keep(fit, near, name, best)
+        kernels = KERNELS if isinstance(fit.plan.kernel, str) else {}
+        trained = None if watch.stage_over else training.train(one.model, name, kernels)
+        if trained is not None:
+            found = near.densities(near.model(trained[0], FEW))
+            if found.score > best.score:
+                best, name = found, trained[1]
+                _keep(fit, near, name, best)
+        if not watch.stage_over and len(near.order) > FEW:
+            more = near.some_densities(near.model(best.model, MANY), MANY_ROWS)
+            if near.is_better(more, best):
+                gain = float(np.mean(more.each - best.each[: len(more.each)]))
+                best = more._replace(score=best.score + gain)
+                _keep(fit, near, name, best)
+    return best
+
+
+def _is_far_behind(fit: Fit, passed: Passed, best: Densities) -> bool:
+    """Whether inducing inputs predict the held-out rows so much worse that more of them cannot help.
+
+    Further doublings usually gain half as much each, unless there is hardly any noise.
+    """
+    noise, variance = float(best.model.likelihood.noise_variance), float(np.var(fit.rows.held_out().on_host().y))
+    quiet = noise < QUIET * variance
+    return not quiet and passed.trial.score + FURTHER * max(passed.gain, 0.0) < best.score - LEAD
+
+
+def _choose_both(fit: Fit, training: NearTraining, one: Trial, best: Densities | None) -> Densities:
+    """Combine inducing inputs with neighbours, and return the better result."""
+    near = training.near
+    with fit.watch.stage("both", len(near.order)):
+        both = near.densities(near.with_inducing(training.calibrate(one.model)))
+    if best is not None and not near.is_better(both, best):
+        return best
+    _keep(fit, near, one.kernel, both)
+    return both
+
+
+def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
+    """Keep a collapsed posterior if it predicts the held-out rows as well as nearest rows do."""
+    if 2.0 * fit.rows.total * fit.few**2 > LARGE_COST:
+        return
+    passed = fit.compare(one)
+    if passed is None or fit.watch.is_done or passed.trial.score + passed.gain < score - ALIKE:
+        return
+    found = fit.grow(passed, LARGE_COST)
+    if found is not None and found.log_density >= score - ALIKE:
+        fit.best = lambda: found
+
+
+def _keep(fit: Fit, near: NearRows, kernel: str, found: Densities) -> None:
+    """Keep a model of nearest rows, for all rows."""
+    fit.candidates.append(Candidate(kernel, len(near.order), math.nan, math.nan, held_out=found.score))
+    fit.best = lambda: _candidate(fit, near, kernel, found)
+
+
+def _candidate(fit: Fit, near: NearRows, kernel: str, found: Densities) -> Found:
+    data = fit.rows.data
+    model, seen = near.of_all_rows(found.model, data), data._replace(X=None)
+    bound = found.score * data.observations
+    return Found(model, kernel, describe_near(model), bound, seen, found.score, held_out=True)
