@@ -45,6 +45,7 @@ __getattr__ = former_names(__name__, grown="add_inducing")
 # for other subpackages
 from agp.models._base import level_probabilities
 from agp.models._growth import growing_part
+from agp.models._near_regression import NearRegression
 from agp.models._sgpr import collapsed_model, exact_model, shared_covariance
 from agp.models._sites import SiteModel
 from agp.models._start import valid_data

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from agp.backend import Array, backend_of, row_numbers, to_numpy
-from agp.chunking import row_ranges, rows_within
+from agp.chunking import rows_within
 
 TREE_COLUMNS = 8.0
 """A tree is used up to this effective number of columns. With more, it would visit most rows."""
@@ -71,8 +71,9 @@ class NeighbourSearch:
         Q = B.stop_gradient(Q)
         if self._on_host and not B.is_concrete(Q):
             return NeighbourSearch(self._like, self._given, traced=True).nearest(Q, k, memory=memory)
-        Q = self._times_factors(Q)
-        return self._join([self._nearest(Q[i:j, :], self._rows, self._tree, k) for i, j in self._blocks(Q, memory)])
+        return self._join(
+            self._by_blocks(lambda Q: self._nearest(Q, self._rows, self._tree, k), memory, self._times_factors(Q))
+        )
 
     def others(self, rows: Array, k: int, /, *, memory: float | None = None) -> Array:
         """Return the numbers [n, k] of the k rows nearest to each of the rows with given numbers [n], without itself.
@@ -111,14 +112,15 @@ class NeighbourSearch:
         X = to_numpy(X).astype(np.float64) if self._on_host else X
         return X if self._factors is None else X * self._factors
 
-    def _join(self, parts: list[Array]) -> Array:
-        found, B = backend_of(parts[0]).xp.concat(parts, axis=0), backend_of(self._like)
+    def _join(self, found: Array) -> Array:
+        B = backend_of(self._like)
         return B.from_numpy(found, device=B.device_name(self._like) or None) if self._on_host else found
 
-    def _blocks(self, Q: Array, memory: float | None) -> list[tuple[int, int]]:
-        """Return ranges of inputs whose distances fit into the budget."""
-        rows = MOST if self._tree is not None else min(MOST, rows_within(memory, 3 * self._rows.shape[0], Q))
-        return row_ranges(Q.shape[0], rows)
+    def _by_blocks(self, f: Callable[..., Array], memory: float | None, Q: Array, *others: Array) -> Array:
+        """Evaluate ``f(Q, *others)`` in blocks of inputs whose distances fit into the budget."""
+        size = MOST if self._tree is not None else min(MOST, rows_within(memory, 3 * self._rows.shape[0], Q))
+        rows = (Q, *others)
+        return backend_of(Q).map_rows(lambda _, block: (f(*block), None), (), rows, size, add=lambda *_: None)[0]  # type: ignore[arg-type]
 
     def _nearest(self, Q: Array, rows: Array, tree: Any, k: int, own: Array | None = None, more: int = 0) -> Array:
         """Return the k nearest rows of scaled inputs; only rows before the numbers `own` [n] count, if given.
@@ -177,14 +179,13 @@ class NeighbourSearch:
         xp, stop = backend_of(rows).xp, rows.shape[0]
         own = row_numbers(stop - start, rows, start=start)
         tree = _tree_of(rows) if self._tree is not None and start else None
-        parts = []
-        for i, j in self._blocks(rows[start:, :], memory):
-            Q, numbers = rows[start + i : start + j, :], own[i:j]
+
+        def of_block(Q: Array, numbers: Array) -> Array:
             if tree is None:
-                parts.append(self._nearest(Q, rows, None, min(k, stop), numbers))
-            else:
-                parts.append(self._earlier_by_tree(Q, rows, tree, numbers, k))
-        found = xp.concat(parts, axis=0)
+                return self._nearest(Q, rows, None, min(k, stop), numbers)
+            return self._earlier_by_tree(Q, rows, tree, numbers, k)
+
+        found = self._by_blocks(of_block, memory, rows[start:, :], own)
         if found.shape[1] == k:
             return found
         absent = xp.full_like(found[:, :1], -1)

@@ -7,7 +7,18 @@ from agp import tree
 from agp.checks import check_model
 from agp.gradient import GradientMode
 from agp.inducing import Inducing
-from agp.updates import Adam, Group, InverseUpdate, Normalise, Rate, SiteStep, Update, delayed, linear
+from agp.updates import (
+    Adam,
+    Group,
+    InverseUpdate,
+    NeighboursUpdate,
+    Normalise,
+    Rate,
+    SiteStep,
+    Update,
+    delayed,
+    linear,
+)
 
 RATE = 5e-2
 """Adam's initial learning rate, for dimensionless raw leaves."""
@@ -36,7 +47,7 @@ def recipe(
     Such a q(u) moves by natural-gradient steps, which use the same gradient as Adam. Inducing inputs are frozen for the
     first 5 % of the steps, and then move at a fifth of Adam's rate, with beta1 = 0.99. Sites of the dual
     parameterisation move before each Adam step. After each Adam step, sparse actions are scaled to unit norm, and
-    inverse factors are updated.
+    inverse factors are updated. Every 40 steps, the neighbours of models with neighbours are renewed.
 
     Parameters
     ----------
@@ -85,5 +96,7 @@ def recipe(
         updates.append(Normalise())  # before the inverse update, which depends on the norms
     if InverseUpdate.moves(model).leaves:
         updates.append(InverseUpdate())
+    if NeighboursUpdate.applies(model):
+        return [NeighboursUpdate(), *updates]
     sites = SiteStep(SITE_RATE, memory=memory)
     return [sites, *updates] if sites.applies(model) else updates

@@ -6,6 +6,7 @@ from agp.updates._adam import Adam, Group
 from agp.updates._base import Moved, MovesLeaves, Update
 from agp.updates._inverse import InverseUpdate
 from agp.updates._natural import NaturalGradient
+from agp.updates._neighbours import NeighboursUpdate
 from agp.updates._optimum import OptimalPosterior
 from agp.updates._repeat import Repeat
 from agp.updates._schedules import Plateau, delayed, exponential, linear, stepped
@@ -21,6 +22,7 @@ __all__ = [
     "Moved",
     "MovesLeaves",
     "NaturalGradient",
+    "NeighboursUpdate",
     "Normalise",
     "OptimalPosterior",
     "Plateau",
