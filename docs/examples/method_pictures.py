@@ -172,6 +172,27 @@ def two_groups():
     return figure
 
 
+def near_rows():
+    """Plot predictions from few and from more neighbours, with the hyperparameters of the exact GP."""
+    X, y = waves(200)
+    at = np.linspace(0.0, 6.0, 1500)[:, None]
+    exact = agp.fit(agp.GPR.from_data(X, y), X, y).model
+    truth = exact.predict(at)
+    figure, axes = panels(3, sharey=True)
+    for ax, k in zip(axes, (3, 10, 40), strict=True):
+        near = agp.NNGP(exact.kernel, exact.likelihood, X=X, y=y, mean_function=exact.mean_function, neighbours=k)
+        moments = near.predict(at)
+        band(ax, at, moments, "nearest rows, 95 %")
+        ends = truth.mean + 1.96 * np.sqrt(truth.variance) * [-1.0, 1.0]
+        ax.plot(at, ends, "k--", linewidth=0.8, label=["exact GP, 95 %", None])
+        ax.plot(X, y, ".", color="0.6", markersize=2)
+        apart = np.abs(moments.mean - truth.mean) / np.sqrt(truth.variance)
+        ax.set(title=f"k = {k}: mean off by up to {np.max(apart):.1g} deviations", xlabel="x")
+        ax.title.set_fontsize(9)
+    axes[0].legend(fontsize=7, loc="upper right")
+    return figure
+
+
 PICTURES = {
     "method-gpr": prior_and_posterior,
     "method-wsvgp": fewer_inducing_inputs,
@@ -179,6 +200,7 @@ PICTURES = {
     "method-dual": sites,
     "method-family": family,
     "method-solve": two_groups,
+    "method-neighbours": near_rows,
 }
 
 if __name__ == "__main__":
