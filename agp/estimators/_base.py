@@ -406,6 +406,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             found = _PREDICTORS[self.model_] = saturate(found, largest, first_leaf(self.model_))
         return found
 
+    def _prepare_search(self) -> None:
+        """Compute `predictor_` now if it searches for near rows, and not in the first prediction."""
+        if self.model_._searches_rows:
+            self.predictor_  # noqa: B018
+
     def _completed_inputs(self, X: Any) -> Array:
         """Convert rows to model inputs, with one of the imputations in each unknown cell, to average over rows."""
         A = self.model_inputs(X)

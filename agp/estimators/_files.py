@@ -188,8 +188,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         if "order" in facts:
             estimator.order_ = _order(facts["order"], len(classes))
     _check_fit(estimator)
-    if found.model._searches_rows:
-        estimator.predictor_  # noqa: B018 - the search for near rows is prepared now
+    estimator._prepare_search()
     return estimator
 
 

@@ -15,7 +15,6 @@ from agp.checks import as_columns
 from agp.estimators._arrays import (
     as_output,
     asarray_in_range,
-    check_choice,
     fill_masked,
     floating,
     is_foreign,
@@ -28,6 +27,7 @@ from agp.estimators._distribution import Distribution, joint_covariance
 from agp.estimators._inputs import convert_training_inputs, move_array
 from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._outputs import resolve_outputs
+from agp.estimators._regressor_checks import check_not_chosen, check_regressor
 from agp.estimators._saturation import largest_targets
 from agp.estimators._targets import (
     MAX_SIZE_RATIO,
@@ -44,7 +44,7 @@ from agp.likelihoods import LIKELIHOODS, Beta, Gamma, Gaussian, LatentNoiseGauss
 from agp.means import ConstantMean
 from agp.methods import METHODS, Method
 from agp.repairs import outside
-from agp.selection import EXACT_ROWS, HYPERPARAMETERS, REGRESSION_METHODS, fit_regression
+from agp.selection import EXACT_ROWS, REGRESSION_METHODS, fit_regression
 
 GROWING_KINDS = ("shared", "intrinsic")
 """The values of `outputs` with a single set of inducing inputs, whose number can be chosen during training."""
@@ -62,8 +62,8 @@ class GPRegressor(RegressorMixin, Distribution):
     ----------
     method
         "auto", or the short name of a method as in `agp compare`, such as "gpr" (exact), "sgpr" (collapsed), "wsvgp",
-        "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and, for more rows, the best of
-        "nngp" (nearest rows), "sgpr" and, for up to 10,000 rows, "vif" (both), as measured on held-out rows
+        "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and, for more rows, the best
+        of "nngp" (nearest rows), "sgpr" and, for up to 10,000 rows, "vif" (both), as measured on held-out rows
         (`agp.fit_regression`). It selects "wsvgp" for `partial_fit`, and also for several targets because the noise may
         differ between them.
     kernel
@@ -109,9 +109,9 @@ class GPRegressor(RegressorMixin, Distribution):
         hyperparameters, and "mode" chooses the best values. "auto" integrates for up to 200 rows and 30 hyperparameters
         (`agp.fit_regression`). Other models always choose values.
     store_data
-        If false, the model does not contain the training rows, for one target with Gaussian noise and the methods "auto"
-        and "sgpr". "auto" then selects "sgpr" for any number of rows. Models of other methods contain the rows if
-        `model_.X` exists.
+        If false, the model does not contain the training rows, for one target with Gaussian noise and the methods
+        "auto" and "sgpr". "auto" then selects "sgpr" for any number of rows. Models of other methods contain the rows
+        if `model_.X` exists.
     backend, device, dtype
         The library, device and precision of the computation, as in `agp.to_backend`; by default those of the inputs.
     tolerance, max_steps, max_seconds
@@ -209,19 +209,8 @@ class GPRegressor(RegressorMixin, Distribution):
             self.converged_, self.learned_ = True, False
         elif self._chooses(data):
             self._fit_regression(data)
-        elif not self.store_data:
-            msg = (
-                "store_data is False, which is for one target with Gaussian noise and the method auto or sgpr without "
-                "num_inducing; variational methods never store the rows."
-            )
-            raise ValueError(msg)
-        elif self.hyperparameters == "mixture":
-            msg = (
-                "hyperparameters is 'mixture', which is for one target with Gaussian noise and the method auto or gpr "
-                "without num_inducing; use 'auto' for other models."
-            )
-            raise ValueError(msg)
         else:
+            check_not_chosen(self)
             self._fit(self._model(data, parts=False), data)
         self.bound_ -= self._log_jacobian(data)
         self.n_rows_seen_ = rows
@@ -352,8 +341,7 @@ class GPRegressor(RegressorMixin, Distribution):
             progress=bool(self.verbose),
         )
         self._keep_search(result, result.method)
-        if result.model._searches_rows:
-            self.predictor_  # noqa: B018 - the search for near rows is prepared now
+        self._prepare_search()
 
     def _usual_method(self, rows: int) -> str:
         if self.outputs != "shared" or not self._single or not self._is_gaussian:
@@ -437,23 +425,6 @@ class GPRegressor(RegressorMixin, Distribution):
         """The name of the likelihood in messages, as the user passed it."""
         return repr(self.likelihood) if isinstance(self.likelihood, str) else type(self.likelihood).__name__
 
-    def _check_choices(self) -> None:
-        """Raise TypeError or ValueError for parameters that are invalid for all data."""
-        if isinstance(self.likelihood, str):
-            check_choice("likelihood", self.likelihood, tuple(LIKELIHOODS))
-        elif not isinstance(self.likelihood, Likelihood):
-            known = ", ".join(map(repr, LIKELIHOODS))
-            msg = f"likelihood is {self.likelihood!r}, but must be one of {known}, or an agp.likelihoods.Likelihood."
-            raise TypeError(msg)
-        check_choice("target_transform", self.target_transform, (None, "log"))
-        check_choice("missing_targets", self.missing_targets, ("refuse", "ignore"))
-        check_choice("hyperparameters", self.hyperparameters, HYPERPARAMETERS)
-        if self.target_transform is not None and not self._is_gaussian:
-            msg = (
-                f"target_transform={self.target_transform!r} is for likelihood='gaussian', not {self._likelihood_name}."
-            )
-            raise ValueError(msg)
-
     def _check_takes_noise(self) -> None:
         if self._likelihood_class is not Gaussian or self.target_transform is not None:
             found = "target_transform='log'" if self.target_transform else f"likelihood={self._likelihood_name}"
@@ -472,7 +443,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return resolve_outputs(self.outputs, self.num_latents, count, self._likelihood_name if noise else None)
 
     def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, noise: Any, *, reset: bool) -> Observations:
-        self._check_choices()
+        check_regressor(self)
         if y is None:
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)

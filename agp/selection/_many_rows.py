@@ -19,8 +19,8 @@ from agp.selection._trial import ALIKE, Found, Trial
 FEW, MANY, MANY_ROWS = 100, 200, 1000
 """The numbers of neighbours to compare, and the number of held-out rows for the larger one."""
 BOTH_ROWS, LEAD = 10_000, 0.1
-"""Inducing inputs are combined with neighbours for at most so many rows, unless they are behind by more than `LEAD` nats
-per row."""
+"""Inducing inputs are combined with neighbours for at most so many rows, unless they are behind by more than `LEAD`
+nats per row."""
 SHARE = 0.9
 """The latest end of the training on nearest rows, as a fraction of the time limit."""
 FURTHER, QUIET = 1.5, 1e-5
@@ -58,7 +58,7 @@ def run_many_rows(fit: Fit, method: str) -> None:
 
 
 def takes_neighbours(plan: Any, X: Any) -> bool:
-    """Whether near rows can be found and compared on the host: rows are in memory, and parts are agp's own or NumPy's."""
+    """Whether near rows can be found and compared on the host: rows are in memory, and parts are agp's or NumPy's."""
     B = backend_of(X)
     parts = (plan.kernel, plan.mean_function)
     nodes = [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
@@ -69,7 +69,8 @@ def _choose_neighbours(fit: Fit, training: NearTraining, one: Trial) -> Densitie
     """Choose between two settings of the hyperparameters, and between two numbers of neighbours.
 
     The settings are those of the search, calibrated, and those that the densities of rows given their neighbours give,
-    which are also trained for other kernels. More neighbours are used if they are better by more than the standard error.
+    which are also trained for other kernels. More neighbours are used if they are better by more than the standard
+    error.
     """
     near, watch, name = training.near, fit.watch, one.kernel
     with watch.stage("neighbours", len(near.order), SHARE):

@@ -28,8 +28,8 @@ LEAST_HELD = 300
 """The smallest number of held-out rows, whatever they take."""
 SECONDS, SHARE, SPEED, ENTRY, SEARCHED = 5.0, 0.1, 1e10, 60.0, 1e5
 """The time for one evaluation of many densities, without and as a fraction of the time that is left, the assumed number
-of operations per second, the operations for an entry of a covariance matrix beyond those for each column, and those for a
-search in few columns."""
+of operations per second, the operations for an entry of a covariance matrix beyond those for each column, and those for
+a search in few columns."""
 NEIGHBOURS = 100
 """The number of neighbours for which the time is predicted."""
 LOG_2PI = math.log(2.0 * math.pi)

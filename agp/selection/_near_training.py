@@ -78,8 +78,8 @@ class NearTraining:
         """Maximise the densities of rows given their neighbours, on more and more rows; None if nothing was reached.
 
         Other kernels start from the hyperparameters of the first, and are compared by the densities of the first rows.
-        Each number of rows starts from the result of the one before, and the neighbours of further rows are those in its
-        metric. Also return the name of the kernel.
+        Each number of rows starts from the result of the one before, and the neighbours of further rows are those in
+        its metric. Also return the name of the kernel.
         """
         k = min(TRAINED, len(self.near.order) - 1)
         count, steps = LEVELS[0]
@@ -197,14 +197,14 @@ class NearTraining:
             search.advance()
             self._note(search.point)
         blind = trust and search.predicted < TRUSTED * rows
-        return (coordinates.model_at(search.planned()) if blind else search.point.model), search.point.value
+        return (coordinates.model_at(search.next_vector()) if blind else search.point.model), search.point.value
 
     def _note(self, point: Any) -> None:
         self.climb.watch(Progress(0, point.model, {"bound": np.asarray(point.value)}, 0.0))
 
 
 def _with_kernel(model: NNGP, kind: type[Kernel]) -> NNGP:
-    """Return the model with another stationary kernel with the same parameters, which may be the first part of a sum."""
+    """Return the model with another stationary kernel of the same parameters, which may be the first part of a sum."""
     kernel = model.kernel
     if isinstance(kernel, Sum):
         first, *rest = kernel.parts

@@ -82,13 +82,13 @@ def fit_regression(
     4. For more rows, a tenth of the rows, but at most 2,000, are held out. Training continues with the densities of
        2,000, 4,000 and 12,000 rows given their 60 nearest rows (`NNGP` with ``among="others"``), and compares kernels.
        The predictions of exact GPs on the 100 or 200 nearest rows are compared with those of inducing inputs, alone
-       (`SGPR`, 1,024 to 4,096 random rows) and, for up to 10,000 rows, together with nearest rows (`VIF`). The density of
-       the held-out rows decides. Inducing inputs are tried only where they may be as good. Kernel variance and noise are
-       scaled so that the held-out errors have the predicted spread.
+       (`SGPR`, 1,024 to 4,096 random rows) and, for up to 10,000 rows, together with nearest rows (`VIF`). The density
+       of the held-out rows decides. Inducing inputs are tried only where they may be as good. Kernel variance and noise
+       are scaled so that the held-out errors have the predicted spread.
     5. With the method "sgpr", the posterior of all rows has 1,024 to 4,096 inducing inputs. Their number is doubled as
-       long as the predictions improve. For more than 300,000 rows, the posterior has fewer inducing inputs or omits some
-       rows. Of several pairs of kernel and noise variances, from training, from the held-out rows and from the bound, the
-       model uses the one that predicts the held-out rows best.
+       long as the predictions improve. For more than 300,000 rows, the posterior has fewer inducing inputs or omits
+       some rows. Of several pairs of kernel and noise variances, from training, from the held-out rows and from the
+       bound, the model uses the one that predicts the held-out rows best.
 
     Training uses Newton's method (`fit_newton`), or L-BFGS if the kernel or the mean function does not support it. From
     1,000 rows on, it computes in float32 where this suffices; the posterior has the dtype of the data.
@@ -107,8 +107,8 @@ def fit_regression(
         if there are fewer than five rows per column (see docs/starts-rates-priors.md).
     method
         "gpr" for the exact posterior, "sgpr" for the collapsed posterior, "nngp" for nearest rows, "vif" for inducing
-        inputs and nearest rows. "auto" is "gpr" for up to 4,000 rows, and compares the other methods for more rows. Rows of
-        a dask array always have a collapsed posterior.
+        inputs and nearest rows. "auto" is "gpr" for up to 4,000 rows, and compares the other methods for more rows.
+        Rows of a dask array always have a collapsed posterior.
     hyperparameters
         "mixture" integrates over the hyperparameters, and "mode" chooses the best values with steps 1 to 5. "auto"
         integrates if there are at most 200 rows, 30 hyperparameters, and no short time limit.
@@ -144,9 +144,10 @@ def fit_regression(
     Returns
     -------
     RegressionResult
-        The model is a `GPRMixture` after integration, a `GPR`, an `NNGP`, a `VIF`, or an `SVGP` that has the optimal q(u)
-        and, unlike the others, does not store the data. `learned` is False if left-out or held-out rows are not predicted better than by the mean of the
-        targets. In this case, the mean is predicted if the hyperparameters and the kernel were chosen.
+        The model is a `GPRMixture` after integration, a `GPR`, an `NNGP`, a `VIF`, or an `SVGP` that has the optimal
+        q(u) and, unlike the others, does not store the data. `learned` is False if left-out or held-out rows are not
+        predicted better than by the mean of the targets. In this case, the mean is predicted if the hyperparameters and
+        the kernel were chosen.
 
     Raises
     ------

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from agp.selection._watch import Watch
 
 COST, LARGE_COST = 1e13, 4e11
-"""The maximum numbers of operations in the last pass, which takes 2 N M^2, if inducing inputs are the method, and if they
-are compared with nearest rows."""
+"""The maximum numbers of operations in the last pass, which takes 2 N M^2, if inducing inputs are the method, and if
+they are compared with nearest rows."""
 MIN_GAIN_PER_ROW = 0.003
 """The minimum gain from doubling the inducing inputs, in nats per held-out row."""
 PART, LEAST_SHARE = 0.7, 0.25

@@ -324,7 +324,7 @@ class Fit:
         return max(min(rows, 2 * self.few), min(rows, int(most / (2.0 * self.few**2))))
 
     def grow(self, best: Passed, cost: float = COST) -> Found | None:
-        """Compute the posterior with the best number of inducing inputs, on all rows or on fewer rows; None if it fails.
+        """Compute the posterior with the best number of inducing inputs, on all rows or on fewer; None if it fails.
 
         `cost` is the maximum number of operations.
         """

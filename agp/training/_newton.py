@@ -228,7 +228,7 @@ class Ascent:
             self.change[free] = damped_step(g[free], A.at(free), self.radius)
         self.predicted = self.point.mean.gain + float((g - 0.5 * A.times(self.change)) @ self.change)
 
-    def planned(self) -> Vector:
+    def next_vector(self) -> Vector:
         """Return the coordinates after the next step."""
         own, mean = self.own, self.point.mean
         new = self.point.vector.copy()
@@ -238,7 +238,7 @@ class Ascent:
 
     def advance(self) -> bool:
         """Try a step; return whether the point has changed."""
-        new = self.planned()
+        new = self.next_vector()
         length = float(np.max(np.abs(self.change), initial=0.0))
         found = self.objective(new)
         ratio = -1.0 if found is None else (found.value - self.point.value) / max(self.predicted, 1e-300)
