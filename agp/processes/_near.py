@@ -60,8 +60,9 @@ def near_search(kernel: Kernel, X: Array, /) -> NeighbourSearch:
             at_Q = kernel.diag(Q[:, 0, :])[0][:, None]
         else:
             K, at_Q, at_Z = kernel(Q, Z)[0], kernel.diag(Q)[0][:, None], kernel.diag(Z)[0][None, :]
-        product = at_Q * at_Z
-        return 1.0 - xp.where(product > 0.0, K * K / xp.where(product > 0.0, product, 1.0), 0.0)
+        size = xp.sqrt(at_Q) * xp.sqrt(at_Z)  # the product of variances may overflow
+        correlation = xp.where(size > 0.0, K / xp.where(size > 0.0, size, 1.0), 0.0)
+        return 1.0 - correlation * correlation
 
     return NeighbourSearch(X, None, distances)
 

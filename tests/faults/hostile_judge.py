@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from hostile_problems import Problem, arrays, drawn
+from hostile_problems import NEAR, Problem, arrays, drawn
 
 import agp
 import agp_backends
-from agp.backend import to_numpy
+from agp.backend import asarray_like, to_numpy
 from agp.errors import BackendError, NonFiniteError, NotPositiveDefiniteError, RepairWarning, UntouchedWarning
 
 __all__ = ["Outcome", "describe_error", "judged", "unsound"]
@@ -102,19 +102,23 @@ def unsound(error: BaseException) -> str:
     return ""
 
 
-def judged(seed: int, library: str = "numpy", device: str | None = None, *, tiny: bool = False) -> Outcome:
+def judged(
+    seed: int, library: str = "numpy", device: str | None = None, *, tiny: bool = False, model: str | None = None
+) -> Outcome:
     """Build, evaluate, train, predict; every number is looked at."""
     start, judge = time.perf_counter(), _Judge()
-    problem = drawn(seed, tiny=tiny)
+    problem = drawn(seed, tiny=tiny, model=model)
     X, y, elsewhere, known = arrays(problem, library, device)
-    model = judge.stage("build", lambda: problem.build(X, y, **known))
-    if not isinstance(model, Exception):
-        _bound(judge, "bound", model, X, y, known)
-        _predictions(judge, problem, "start: ", model, elsewhere, y, known)
-        trained = _trained(judge, problem, model, X, y, known)
+    built = judge.stage("build", lambda: problem.build(X, y, **known))
+    if not isinstance(built, Exception):
+        _bound(judge, "bound", built, X, y, known)
+        _predictions(judge, problem, "start: ", built, elsewhere, y, known)
+        if problem.model in NEAR:
+            _near(judge, problem, built, elsewhere, y)
+        trained = _trained(judge, problem, built, X, y, known)
         _predictions(judge, problem, "trained: ", trained, elsewhere, y, known)
         if problem.deterministic:
-            fitted = judge.stage("fit", lambda: agp.fit_lbfgs(model, X, y, max_iterations=4, **known))
+            fitted = judge.stage("fit", lambda: agp.fit_lbfgs(built, X, y, max_iterations=4, **known))
             if not isinstance(fitted, Exception):
                 judge.need("fit", np.isfinite(fitted.trace["bound"]).all(), "a bound that is not finite")
                 _latent(judge, "fitted: ", fitted.model, elsewhere)
@@ -144,6 +148,25 @@ def _trained(judge: _Judge, problem: Problem, model: Any, X: Any, y: Any, known:
     for name, x in agp.tree.leaves(result.model).items():
         judge.need("train", np.isfinite(to_numpy(x)).all(), f"{name} is not finite after training")
     return result.model
+
+
+def _near(judge: _Judge, problem: Problem, model: Any, X: Any, y: Any) -> None:
+    """What models with neighbours have besides: left-out rows, functions, and further data."""
+    if hasattr(model, "leave_one_out"):
+        density = judge.stage("left out", lambda: model.leave_one_out())
+        if not isinstance(density, Exception):
+            judge.need("left out", np.isfinite(to_numpy(density)).all(), "a log density that is not finite")
+    functions = judge.stage("functions", lambda: model.sample_functions(2, features=32)(X))
+    if not isinstance(functions, Exception):
+        judge.need("functions", np.isfinite(to_numpy(functions)).all(), "a function that is not finite")
+    more = np.ones_like(to_numpy(y[:2, :])) if problem.observed_zero else None
+    noise = None if more is None else asarray_like(more, y)
+    count = min(2, y.shape[0])
+    further = judge.stage(
+        "further data", lambda: model.predictor().condition_on(X[:count, :], y[:count, :], noise=noise)
+    )
+    if not isinstance(further, Exception):
+        _latent(judge, "further: ", further, X)
 
 
 def _latent(judge: _Judge, name: str, model: Any, X: Any) -> None:

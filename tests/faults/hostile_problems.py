@@ -26,7 +26,7 @@ from agp.likelihoods import (
     StudentT,
 )
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP
+from agp.models import CGGP, GPR, NNGP, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, VIF, CaGP
 from agp.posteriors import (
     DiagonalMarginal,
     DiagonalWhitened,
@@ -48,7 +48,7 @@ from agp.processes import Deep, LinearMixing, Sparse, Stack
 from agp.training import recipe
 from agp.updates import Adam
 
-__all__ = ["MODELS", "Problem", "Sizes", "drawn"]
+__all__ = ["MODELS", "NEAR", "Problem", "Sizes", "drawn"]
 
 POSTERIORS: dict[str, Any] = {
     "whitened": Whitened,
@@ -308,7 +308,7 @@ COUPLING = ("latent-noise", "softmax", "robust-max")
 
 def known_of_rows(rng: Any, model: str, liked: str, y: np.ndarray, unit: float, outputs: int) -> dict[str, np.ndarray]:
     """Weights [N], an offset [N] or [N, P], and noise [N] or [N, P], or some of these."""
-    found, held = {}, model in GAUSSIAN_ONLY
+    found, held = {}, model in GAUSSIAN_ONLY | NEAR
     rows, each = (len(y),), (len(y), outputs)
     if rng.uniform() < 0.2:
         found["weights"] = 10.0 ** rng.uniform(-6.0, 6.0, size=rows)
@@ -439,6 +439,20 @@ def solvegpr(draw: Draw) -> Callable[..., Any]:
     return dense_model(SOLVEGPR, draw, second=second, tight=tight, **solve_sizes(draw))
 
 
+def nngp(draw: Draw) -> Callable[..., Any]:
+    return dense_model(NNGP, draw, among=choice(draw.rng, ["earlier", "others"]), **neighbours(draw))
+
+
+def vif(draw: Draw) -> Callable[..., Any]:
+    rows = choice(draw.rng, [None, None, int(draw.rng.integers(1, draw.sizes.rows + 1))])
+    return sparse_model(VIF, draw, posterior_rows=rows, **neighbours(draw))
+
+
+def neighbours(draw: Draw) -> dict[str, int]:
+    """Few neighbours, or more than there are rows."""
+    return {"neighbours": choice(draw.rng, [1, int(draw.rng.integers(1, 61)), int(draw.rng.integers(1, 10))])}
+
+
 # -- models of several processes --------------------------------------------------------------------------------------
 
 
@@ -506,6 +520,8 @@ ANY_LIKELIHOOD: dict[str, Callable[[Draw], Any]] = {
     "solvegp": solvegp,
     **{f"svgp-{name}": partial(svgp, name) for name in POSTERIORS},
 }
+NEAR: dict[str, Callable[[Draw], Any]] = {"nngp": nngp, "vif": vif}
+"""Models with neighbours, which are drawn if asked for, so that seeds give other models as before."""
 MODELS = (*GAUSSIAN_ONLY, *GAUSSIAN_ONLY, *ANY_LIKELIHOOD, *PROCESSES, *PROCESSES)
 """The names of models; those that stand twice are drawn twice as often."""
 DETERMINISTIC = ("gpr", "sgpr", "solvegpr", "svgp-whitened", "svgp-marginal", "svgp-likelihood")
@@ -524,20 +540,23 @@ def sizes(rng: Any, *, tiny: bool) -> Sizes:
     return Sizes(N, int(rng.integers(1, 7)), P, int(rng.integers(1, N + 1)))
 
 
-def drawn(seed: int, *, tiny: bool = False) -> Problem:
-    """The problem of this seed."""
+def drawn(seed: int, *, tiny: bool = False, model: str | None = None) -> Problem:
+    """The problem of this seed, perhaps with another model."""
     rng = np.random.default_rng([seed, 11])
     name = choice(rng, MODELS)
+    name = name if model is None else model
     size = sizes(rng, tiny=tiny)
     N, D, P, _ = size
     plain, unusual = inputs(rng, N, D)
+    if name in NEAR and np.random.default_rng([seed, 17]).uniform() < 0.3:
+        plain, unusual = np.round(plain), [*unusual, "whole numbers, so that distances are equal"]
     unit, offset = scales(rng)
     X = unit * (plain + offset)
     liked = choice(rng, likelihoods_of(name))
     likelihood, y, about = LIKELIHOODS[liked](rng, plain, P)
     dtype = choice(rng, ["float64", "float64", "float32"])
     level, variance = about.get("unit", 1.0) * (about.get("offset", 0.0) or 1.0), about.get("unit", 1.0) ** 2
-    another = partial(kernel, rng, D, unit, variance, white=name not in ("cggp", "cagp"))
+    another = partial(kernel, rng, D, unit, variance, white=name not in ("cggp", "cagp", *NEAR))
     parts = {"kernel": another(), "likelihood": likelihood, "mean_function": mean_function(rng, level)}
     draw = Draw(rng, size, parts, another)
     q = choice(rng, POSTERIORS)
@@ -545,7 +564,7 @@ def drawn(seed: int, *, tiny: bool = False) -> Problem:
         q = "whitened" if q == "orthogonal" else q
         build = composed(partial(PROCESSES[name], q), draw)
     else:
-        build = (GAUSSIAN_ONLY | ANY_LIKELIHOOD)[name](draw)
+        build = (GAUSSIAN_ONLY | NEAR | ANY_LIKELIHOOD)[name](draw)
     unit_of_y = about.get("unit", 1.0)
     known = known_of_rows(np.random.default_rng([seed, 13]), name, liked, y, unit_of_y, likelihood.latents(y.shape[1]))
     far = X[:1, :] + 1e6 * unit * np.sign(rng.normal(size=(1, D)))
@@ -588,14 +607,14 @@ def drawn(seed: int, *, tiny: bool = False) -> Problem:
 
 def likelihoods_of(model: str) -> list[str]:
     """Those that the model takes; `LinearMixing` refuses those that couple its outputs."""
-    if model in GAUSSIAN_ONLY:
+    if model in GAUSSIAN_ONLY | NEAR:
         return ["gaussian", "gaussian", "known-noise"]
     return ["gaussian", *(name for name in LIKELIHOODS if model != "mixed" or name not in COUPLING)]
 
 
 def stochastic(name: str) -> bool:
     """Whether the model can be trained on minibatches."""
-    return name in PROCESSES or name == "solvegp" or name.startswith("svgp")
+    return name in PROCESSES or name in ("solvegp", "nngp") or name.startswith("svgp")
 
 
 def arrays(problem: Problem, library: str, device: str | None = None) -> tuple[Any, Any, Any, dict[str, Any]]:

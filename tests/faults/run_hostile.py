@@ -35,13 +35,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--backend", default="numpy", help="numpy, torch, jax or array_api_strict")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--model", help="the name of a model, such as nngp or vif, for all problems")
     parser.add_argument("--tiny", action="store_true", help="few and small shapes, for libraries that compile each")
     parser.add_argument("--show", type=int, help="one problem of this seed: what was drawn, and what came of it")
     return parser.parse_args()
 
 
 def _judged(seed: int, options: argparse.Namespace) -> Outcome:
-    return judged(seed, options.backend, DEVICES.get(options.backend), tiny=options.tiny)
+    return judged(seed, options.backend, DEVICES.get(options.backend), tiny=options.tiny, model=options.model)
 
 
 @contextlib.contextmanager
@@ -69,7 +70,11 @@ def main() -> int:
     options = arguments()
     if options.show is not None:
         with eager(options.backend):
-            print(drawn(options.show, tiny=options.tiny).about, _judged(options.show, options), sep="\n")
+            print(
+                drawn(options.show, tiny=options.tiny, model=options.model).about,
+                _judged(options.show, options),
+                sep="\n",
+            )
         return 0
     start, found = time.perf_counter(), []
     for one in outcomes(options):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hostile_judge import judged
-from hostile_problems import MODELS, drawn
+from hostile_problems import MODELS, NEAR, drawn
 
 COUNT = 200
 
@@ -22,6 +22,14 @@ def test_a_hostile_problem_ends_well_or_says_why(seed):
 def test_other_libraries_end_well_or_say_why(library, device, seed):
     pytest.importorskip(library, reason=f"{library} is not installed: not executed")
     assert not judged(seed, library, device, tiny=True).defects
+
+
+@pytest.mark.slow
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("seed", range(1000, 1030))
+@pytest.mark.parametrize("model", NEAR)
+def test_models_with_neighbours_end_well_or_say_why(model, seed):
+    assert not judged(seed, model=model).defects
 
 
 @pytest.mark.slow
