@@ -3,7 +3,8 @@
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -62,6 +63,14 @@ def affordable_rows(rows: int, columns: int, most: float, *, least: int) -> int:
     while rows > least and operations(rows, columns) > most:
         rows = max(least, int(0.95 * rows))
     return rows
+
+
+@contextmanager
+def ignore_repairs() -> Iterator[None]:
+    """Do not warn about repairs at trial points and of candidates; the result is checked."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RepairWarning)
+        yield
 
 
 class StageOver(Exception):  # noqa: N818 - it is not an error
@@ -153,8 +162,7 @@ class Climber:
             train = self._narrowly
         self._hopeless = partial(is_hopeless, rival, margin, caution, observations(model))
         self._until = until
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RepairWarning)  # of trial points and candidates; the result is checked
+        with ignore_repairs():
             trained, evidence, density = train(begin(model), most, least, radius)
         scores = Candidate(
             kernel, model.X.shape[0], *(x if math.isfinite(x) else -math.inf for x in (evidence, density))

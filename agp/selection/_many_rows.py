@@ -7,9 +7,11 @@ import numpy as np
 
 from agp import tree
 from agp.backend import backend_of
+from agp.kernels import White
+from agp.selection._climb import ignore_repairs
 from agp.selection._near import Densities, NearRows, describe_near
 from agp.selection._near_training import NearTraining
-from agp.selection._plan import KERNELS
+from agp.selection._plan import KERNELS, Plan
 from agp.selection._race import SAMPLE
 from agp.selection._result import Candidate
 from agp.selection._sizes import LARGE_COST
@@ -47,7 +49,8 @@ def run_many_rows(fit: Fit, method: str) -> None:
         return
     close = True
     if best is not None:
-        passed = fit.pass_over(one, min(JUDGED, fit.few), JUDGED_ROWS)
+        with ignore_repairs():
+            passed = fit.pass_over(one, min(JUDGED, fit.few), JUDGED_ROWS)
         if passed is not None and _is_far_behind(fit, passed, best):
             return
         close = passed is None or passed.trial.score > best.score - LEAD
@@ -57,12 +60,17 @@ def run_many_rows(fit: Fit, method: str) -> None:
         _choose_collapsed(fit, one, best.score)
 
 
-def takes_neighbours(plan: Any, X: Any) -> bool:
-    """Whether near rows can be found and compared on the host: rows are in memory, and parts are agp's or NumPy's."""
+def why_not_neighbours(plan: Plan, X: Any) -> str:
+    """Return the reason why near rows cannot be found and compared on the host, or an empty string."""
     B = backend_of(X)
     parts = (plan.kernel, plan.mean_function)
     nodes = [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
-    return not B.is_lazy and (B.name == "numpy" or all(type(node).__module__.startswith("agp.") for node in nodes))
+    if B.is_lazy:
+        return "the rows are not in memory"
+    if any(isinstance(node, White) for node in nodes):
+        return "the kernel contains white noise"
+    foreign = [type(node).__name__ for node in nodes if not type(node).__module__.startswith("agp.")]
+    return f"{foreign[0]} is no part of agp, and may not support NumPy" if foreign and B.name != "numpy" else ""
 
 
 def _choose_neighbours(fit: Fit, training: NearTraining, one: Trial) -> Densities:
@@ -117,7 +125,8 @@ def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
     """Keep a collapsed posterior if it predicts the held-out rows as well as nearest rows do."""
     if 2.0 * fit.rows.total * fit.few**2 > LARGE_COST:
         return
-    passed = fit.compare(one)
+    with ignore_repairs():
+        passed = fit.compare(one)
     if passed is None or fit.watch.is_done or passed.trial.score + passed.gain < score - ALIKE:
         return
     found = fit.grow(passed, LARGE_COST)
@@ -126,9 +135,10 @@ def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
 
 
 def _keep(fit: Fit, near: NearRows, kernel: str, found: Densities) -> None:
-    """Keep a model of nearest rows, for all rows."""
+    """Keep a model of nearest rows, for all rows, unless it fails."""
     fit.candidates.append(Candidate(kernel, len(near.order), math.nan, math.nan, held_out=found.score))
-    fit.best = lambda: _candidate(fit, near, kernel, found)
+    if math.isfinite(found.score):
+        fit.best = lambda: _candidate(fit, near, kernel, found)
 
 
 def _candidate(fit: Fit, near: NearRows, kernel: str, found: Densities) -> Found:

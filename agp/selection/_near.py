@@ -8,6 +8,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import asarray_like, to_numpy
+from agp.errors import NotPositiveDefiniteError
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.models import NNGP, VIF
@@ -16,8 +17,8 @@ from agp.predictors import Predictor
 from agp.processes import near_search
 from agp.random import generator
 from agp.scaling import column_spreads
-from agp.selection._climb import beside, parts_beside
-from agp.selection._rows import Data, Rows, average
+from agp.selection._climb import beside, ignore_repairs, parts_beside
+from agp.selection._rows import Data, Rows, average, finite_average
 from agp.selection._watch import Watch
 
 QUICK, QUICK_ROWS = 30, 500
@@ -129,11 +130,14 @@ class NearRows:
         return self._densities(model, self.held)
 
     def _densities(self, model: Any, held: Data) -> Densities:
-        with np.errstate(all="ignore"):
-            latent = self._predictor(model).predict(held.X)
-            noise = model.likelihood.noise_variance + (0.0 if held.noise is None else held.noise[:, None])
-            variance = latent.variance + noise
-            squares = (held.y - latent.mean) ** 2 / variance
+        try:
+            with np.errstate(all="ignore"), ignore_repairs():
+                latent = self._predictor(model).predict(held.X)
+                noise = model.likelihood.noise_variance + (0.0 if held.noise is None else held.noise[:, None])
+                variance = latent.variance + noise
+                squares = (held.y - latent.mean) ** 2 / variance
+        except NotPositiveDefiniteError:  # the precision is too low
+            return Densities(model, np.full(len(held.y), -np.inf), -math.inf)
         factor = 1.0
         if held.noise is None and np.isfinite(squares).all():
             ratio = float(average(np.mean(squares, axis=1), held.weights))
@@ -143,9 +147,9 @@ class NearRows:
                 model.likelihood, {"noise_variance": model.likelihood.noise_variance * factor}
             )
             model = tree.replace(model, {"kernel": kernel, "likelihood": likelihood})
-        each = -0.5 * np.sum(LOG_2PI + np.log(factor * variance) + squares / factor, axis=1)
-        score = float(average(each, held.weights))
-        return Densities(model, each, score if math.isfinite(score) else -math.inf)
+        with np.errstate(all="ignore"):
+            each = -0.5 * np.sum(LOG_2PI + np.log(factor * variance) + squares / factor, axis=1)
+            return Densities(model, each, finite_average(each, held.weights))
 
     def _predictor(self, model: Any) -> Predictor:
         process = model._posterior_process().with_search(self.search(model.kernel))
@@ -161,6 +165,8 @@ class NearRows:
 
     def is_better(self, one: Densities, other: Densities) -> bool:
         """Whether the first is better than the second by more than the standard error, on the rows that both have."""
+        if not math.isfinite(other.score):
+            return math.isfinite(one.score)
         count = min(len(one.each), len(other.each))
         return exceeds(one.each[:count], other.each[:count])
 
@@ -174,9 +180,13 @@ class NearRows:
 
 
 def exceeds(one: Any, other: Any) -> bool:
-    """Whether the first numbers exceed the second on average, by more than the standard error of the difference."""
-    difference = one - other
-    return float(np.mean(difference)) > float(np.std(difference)) / math.sqrt(len(difference))
+    """Whether the first numbers exceed the second on average, by more than the standard error of the difference.
+
+    They do not if any number is not finite.
+    """
+    with np.errstate(invalid="ignore"):
+        difference = one - other
+        return float(np.mean(difference)) > float(np.std(difference)) / math.sqrt(len(difference))
 
 
 def describe_near(model: Any) -> str:

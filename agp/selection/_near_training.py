@@ -12,14 +12,16 @@ from agp.backend import asarray_like, to_numpy
 from agp.batch import Batch
 from agp.bounds import near_densities
 from agp.chunking import cached_rows, row_ranges
+from agp.errors import NotPositiveDefiniteError
 from agp.kernels import Kernel, Sum
 from agp.models import NNGP
-from agp.selection._climb import Climber, search_box
+from agp.selection._climb import Climber, ignore_repairs, search_box
 from agp.selection._near import NearRows, exceeds
 from agp.selection._plan import checksum_of
 from agp.selection._precision import narrow, widen
 from agp.selection._race import revive
-from agp.training import Ascent, Evidence, Progress, newton_names
+from agp.selection._rows import finite_average
+from agp.training import Ascent, Evidence, Progress, newton_names, why_not_newton
 
 TRAINED, LEVELS = 60, ((2000, 2), (4000, 2), (12_000, 3))
 """The number of neighbours in training, and the numbers of rows whose densities are maximised, with those of steps."""
@@ -120,7 +122,7 @@ class NearTraining:
         """Return the roughest kernel whose densities are within the standard error of the best."""
         found = {name: one for name, one in found.items() if one is not None}
         each = {name: self._near_densities(one.model, rows, sets) for name, one in found.items()}
-        best = max(each, key=lambda name: float(np.mean(each[name])))
+        best = max(each, key=lambda name: finite_average(each[name], None))
         ranks = {name: ROUGHEST.index(name) for name in found if name in ROUGHEST}
         for name in sorted(ranks, key=lambda name: ranks[name]):
             if not exceeds(each[best], each[name]):
@@ -128,9 +130,13 @@ class NearTraining:
         return best, found[best]
 
     def _near_densities(self, model: NNGP, rows: Any, sets: Any) -> Any:
-        """Return the log densities of rows given their neighbours."""
-        size = cached_rows(sets.shape[1] ** 2 * ARRAYS, model.X)
-        parts = [near_densities(model, model._near_data, rows[i:j], sets[i:j]) for i, j in row_ranges(len(rows), size)]
+        """Return the log densities of rows given their neighbours, or -inf if a factorisation failed."""
+        size, data = cached_rows(sets.shape[1] ** 2 * ARRAYS, model.X), model._near_data
+        try:
+            with ignore_repairs():
+                parts = [near_densities(model, data, rows[i:j], sets[i:j]) for i, j in row_ranges(len(rows), size)]
+        except NotPositiveDefiniteError:
+            return np.full(len(rows), -np.inf)
         return np.concatenate(parts)
 
     def calibrate(self, hyper: Any) -> NNGP:
@@ -157,47 +163,61 @@ class NearTraining:
     def _advance(
         self, model: NNGP, rows: Any, sets: Any, steps: int, *, only_variances: bool = False, trust: bool = False
     ) -> Advanced | None:
-        """Take Newton steps, in float32 if there is enough noise; return None if the objective is not finite."""
+        """Take Newton steps, in float32 if there is enough noise.
+
+        Return None if the objective is not finite, or if the kernel or the mean function does not support the method.
+        """
+        if why_not_newton(model):
+            return None
         piece = f"neighbours {len(rows)} {steps} {'variances' if only_variances else ''} from {checksum_of(model)}"
         found = self.climb.pieces.find(piece, lambda done: Advanced.of(model, done))
         if found is not None:
             return found
-        started = narrow(model) if _is_noisy(model) else model
-        every = np.full((len(model.X), sets.shape[1]), -1)
-        every[rows] = sets
-        held = dataclasses.replace(started, sets=every)
         names = [name for name in newton_names(model) if not name.startswith("mean_function.")]
         if only_variances:
             names = [name for name in names if name.endswith("variance")]
-        objective = Evidence(held, Batch(held.X[rows], held.y[rows], 1.0, rows), names)
-        found = self._ascend(objective, steps, len(rows), trust=trust)
-        if found is None:
+        reached = self._ascend_narrowly(model, rows, sets, names, steps, trust=trust) if _is_noisy(model) else None
+        reached = self._ascend(model, rows, sets, names, steps, trust=trust) if reached is None else reached
+        if reached is None:
             return None
-        trained, value = found
-        model = widen(model, started, trained) if started is not model else dataclasses.replace(trained, sets=None)
+        model, value = reached
         pieces = {name: to_numpy(x) for name, x in tree.leaves(model, "parameter").items()}
         return Advanced.of(model, self.climb.pieces.store(piece, pieces | {"value": np.asarray(value)}))
 
-    def _ascend(self, objective: Evidence, steps: int, rows: int, *, trust: bool) -> tuple[Any, float] | None:
-        """Take steps from the model of the objective; return the model, and the last value that was computed.
+    def _ascend_narrowly(self, model: NNGP, *given: Any, trust: bool) -> tuple[Any, float] | None:
+        """Take steps in float32; return the model in float64."""
+        thin = narrow(model)
+        found = self._ascend(thin, *given, trust=trust)
+        return None if found is None else (widen(model, thin, found[0]), found[1])
+
+    def _ascend(
+        self, model: NNGP, rows: Any, sets: Any, names: list[str], steps: int, *, trust: bool
+    ) -> tuple[Any, float] | None:
+        """Take steps from a model; return the model, and the last value that was computed, or None.
 
         If `trust` is true, the last step is taken without an evaluation, unless its predicted gain is large.
         """
+        every = np.full((len(model.X), sets.shape[1]), -1)
+        every[rows] = sets
+        held = dataclasses.replace(model, sets=every)
+        objective = Evidence(held, Batch(held.X[rows], held.y[rows], 1.0, rows), names)
         coordinates = objective.coordinates
-        start = coordinates.vector_of(coordinates.model)
-        box = search_box(coordinates, coordinates.model.X, start, LEAST_NOISE)
-        first = objective(np.clip(start, *box))
-        if first is None:
-            return None
-        search = Ascent(objective, first, box, RADIUS)
-        self._note(first)
-        for _ in range(steps - trust):
-            if self.climb.watch.is_done or search.hoped_gain < TOLERANCE * rows:
-                break
-            search.advance()
-            self._note(search.point)
-        blind = trust and search.predicted < TRUSTED * rows
-        return (coordinates.model_at(search.next_vector()) if blind else search.point.model), search.point.value
+        start = coordinates.vector_of(held)
+        box = search_box(coordinates, held.X, start, LEAST_NOISE)
+        with ignore_repairs():
+            first = objective(np.clip(start, *box))
+            if first is None:
+                return None
+            search = Ascent(objective, first, box, RADIUS)
+            self._note(first)
+            for _ in range(steps - trust):
+                if self.climb.watch.is_done or search.hoped_gain < TOLERANCE * len(rows):
+                    break
+                search.advance()
+                self._note(search.point)
+        blind = trust and search.predicted < TRUSTED * len(rows)
+        reached = coordinates.model_at(search.next_vector()) if blind else search.point.model
+        return dataclasses.replace(reached, sets=None), search.point.value
 
     def _note(self, point: Any) -> None:
         self.climb.watch(Progress(0, point.model, {"bound": np.asarray(point.value)}, 0.0))

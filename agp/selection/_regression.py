@@ -18,7 +18,7 @@ from agp.likelihoods import Gaussian
 from agp.models import valid_data
 from agp.priors import Prior
 from agp.repairs import outside
-from agp.selection._many_rows import run_many_rows, takes_neighbours
+from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._mixture import takes_mixture
 from agp.selection._plan import Plan, check_kernel, check_priors_or_auto
 from agp.selection._result import RegressionResult
@@ -178,6 +178,7 @@ def fit_regression(
     tolerance = check_positive("tolerance", tolerance)
     plan = Plan(kernel, Gaussian() if likelihood is None else likelihood, mean_function, priors, memory, tolerance)
     exact = is_exact(method, X)
+    near = not exact and _uses_neighbours(method, plan, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
         mixed = takes_mixture(plan, data, hyperparameters, method, watch.limit)
@@ -191,10 +192,10 @@ def fit_regression(
         with watch.keep_results(fit.result):
             if mixed or exact:
                 (fit.run_mixture if mixed else fit.run_exact)()
-            elif method == "sgpr" or not takes_neighbours(plan, X):
-                fit.run_collapsed()
-            else:
+            elif near:
                 run_many_rows(fit, method)
+            else:
+                fit.run_collapsed()
             found = fit.result()
     if not found.converged:
         text = f"the fit has not converged: {watch.ending()}; let the fit run longer."
@@ -227,6 +228,15 @@ def _method_to_use(method: str, store_data: Any) -> Any:
         msg = f"store_data is False, but models of the method {method!r} store the training rows; use 'auto' or 'sgpr'."
         raise ValueError(msg)
     return "sgpr"
+
+
+def _uses_neighbours(method: str, plan: Plan, X: Array) -> bool:
+    """Whether models of near rows are compared. Raise ValueError if only they may be used, but cannot be."""
+    why = "" if method == "sgpr" else why_not_neighbours(plan, X)
+    if why and method != "auto":
+        msg = f"method is {method!r}, but {why}; use 'auto' or 'sgpr'."
+        raise ValueError(msg)
+    return method != "sgpr" and not why
 
 
 def _check_choices(kernel: Any, method: Any, priors: Any, hyperparameters: Any) -> None:

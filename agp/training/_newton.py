@@ -18,6 +18,7 @@ from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.batch import Batch
 from agp.constraints import NONNEGATIVE, POSITIVE, REAL
+from agp.errors import NotPositiveDefiniteError
 from agp.models import Model
 from agp.priors import assign_priors
 from agp.speculation import speculate
@@ -149,8 +150,12 @@ class Evidence:
         began = time.perf_counter()
         with np.errstate(all="ignore"):  # overflow at trial points is detected below
             model = self.coordinates.model_at(vector)
-            found = self._expand_at(model, self.coordinates.scales_at(model))
-            expanded = self._profile(vector, model, *(np.asarray(to_numpy(x), dtype=np.float64) for x in found))
+            try:
+                found = self._expand_at(model, self.coordinates.scales_at(model))
+            except NotPositiveDefiniteError:
+                expanded = self._reject("a factorisation failed")
+            else:
+                expanded = self._profile(vector, model, *(np.asarray(to_numpy(x), dtype=np.float64) for x in found))
         self.evaluations += 1
         self.seconds += time.perf_counter() - began
         return expanded
@@ -339,8 +344,9 @@ def why_not_newton(model: Any, /) -> str:
         if leaf.role == "parameter" and leaf.constraint not in (POSITIVE, NONNEGATIVE, REAL):
             return f"{leaf.name} is {leaf.constraint.name}"
     X = backend_of(model.X).gather(model.X[:2, :])
-    if model.kernel.linearise(X) is None:
-        return f"{type(model.kernel).__name__} or a part of it has no method linearise"
+    near = model._searches_rows
+    if (model.kernel.linearise_groups(X[:, None, :]) if near else model.kernel.linearise(X)) is None:
+        return f"{type(model.kernel).__name__} or a part of it has no method linearise{'_groups' if near else ''}"
     if model.mean_function.basis(X, model.outputs) is None:
         return f"{type(model.mean_function).__name__} has no method basis"
     return ""

@@ -8,7 +8,8 @@ import numpy as np
 
 from agp import to_numpy, tree
 
-WAYS = {"sample": (20, "auto"), "larger": (36, "auto"), "exact": (55, "auto"), "collapsed": (110, "auto")}
+WAYS = {"sample": (20, "auto"), "larger": (36, "auto"), "exact": (55, "auto"), "collapsed": (110, "sgpr")}
+WAYS |= {"near": (110, "auto"), "both": (110, "vif")}
 """Rows and method: every way that `fit_regression` can take at the sizes of these tests."""
 
 
@@ -29,6 +30,17 @@ SIZES = {
     },
     "_race": {"SAMPLE": 24, "RACE_ROWS": 12, "SMALL": 20, "HEAT_STEPS": 2, "RACE_STEPS": 4, "STEPS": 5},
     "_kernel": {"SAMPLE": 24},
+    "_near": {"QUICK": 6, "WITH_INDUCING": 8, "INDUCING": 10},
+    "_near_training": {"TRAINED": 10, "LEVELS": ((40, 2), (60, 2), (80, 2)), "CALIBRATED": 8, "REVIVAL_STEPS": 1},
+    "_many_rows": {
+        "SAMPLE": 24,
+        "FEW": 12,
+        "MANY": 24,
+        "JUDGED": 6,
+        "JUDGED_ROWS": 50,
+        "LARGER": 40,
+        "SAMPLED_STEPS": 5,
+    },
 }
 
 

@@ -28,12 +28,14 @@ from agp.training import baseline
 fit_regression = partial(selection.fit_regression, hyperparameters="mode")
 """The search for one setting; `test_few_rows.py` tests the integration over settings."""
 
-KINDS = {"sample": "GPR", "larger": "GPR", "exact": "GPR", "collapsed": "SVGP"}
+KINDS = {"sample": "GPR", "larger": "GPR", "exact": "GPR", "collapsed": "SVGP", "near": "NNGP", "both": "VIF"}
 STAGES = {
     "sample": ["search", "train"],
     "larger": ["search", "train"],
     "exact": ["search", "train", "train"],
     "collapsed": ["search", "judge", "train", "train", "judge", "compare", "posterior"],
+    "near": ["search", "train", "neighbours", "both", "compare"],
+    "both": ["search", "train", "both"],
 }
 
 
@@ -113,9 +115,9 @@ def test_more_inducing_inputs_come_where_they_pay(monkeypatch):
     X = np.linspace(0.0, 25.0, 200)[:, None]
     y = np.sin(2.0 * X[:, 0]) + 0.05 * np.random.default_rng(0).normal(size=200)
     kernel = agp.RBF(lengthscale=0.7)
-    found = fit_regression(X, y, kernel=kernel, most=64)
+    found = fit_regression(X, y, kernel=kernel, most=64, method="sgpr")
     assert inducing_inputs(found.model).shape[0] == 64
-    smooth = fit_regression(X, X[:, 0] + y, kernel=agp.Linear(), most=64)
+    smooth = fit_regression(X, X[:, 0] + y, kernel=agp.Linear(), most=64, method="sgpr")
     assert inducing_inputs(smooth.model).shape[0] == 8
 
 
@@ -138,11 +140,17 @@ def test_the_account(way):
     assert sum(stage.seconds for stage in found.stages) <= found.seconds
     assert found.baseline == baseline(agp.Gaussian(), y[:, None])
     assert found.steps == len(found.trace["bound"]) > 0
-    kind = "exact posterior of" if KINDS[way] == "GPR" else r"collapsed posterior with \d+ inducing inputs on"
-    assert re.fullmatch(rf"{re.escape(found.kernel)}, (the|a) {kind} {len(X)} rows", found.message)
+    kind = {
+        "GPR": "the exact posterior of",
+        "SVGP": r"a collapsed posterior with \d+ inducing inputs on",
+        "NNGP": r"the \d+ nearest of",
+        "VIF": r"\d+ inducing inputs and the \d+ nearest of",
+    }[KINDS[way]]
+    assert re.fullmatch(rf"{re.escape(found.kernel)}, {kind} {len(X)} rows", found.message)
     compared = [one for one in found.candidates if math.isfinite(one.held_out)]
     assert len({one.kernel for one in compared}) >= (3 if way == "collapsed" else 0)
-    assert bool(compared) == (way == "collapsed")
+    assert bool(compared) == (KINDS[way] != "GPR")
+    assert found.method == {"GPR": "gpr", "SVGP": "sgpr", "NNGP": "nngp", "VIF": "vif"}[KINDS[way]]
 
 
 @pytest.mark.long
@@ -200,7 +208,7 @@ def test_what_was_compared_is_what_the_models_give():
 @pytest.mark.slow
 def test_kernels_are_compared_by_the_rows_that_are_held_out():
     X, y = table(110)
-    found = fit_regression(X, y)
+    found = fit_regression(X, y, method="sgpr")
     judged = [one for one in found.candidates if one.rows == 24 and math.isfinite(one.held_out)]
     assert found.kernel == max(judged, key=lambda one: one.held_out).kernel
 
@@ -357,10 +365,10 @@ def test_of_very_many_rows_some_serve_more_inducing_inputs(gain, inducing, rows,
     monkeypatch.setattr("agp.selection._sizes.COST", 2.0 * 110 * 24.5**2)
     monkeypatch.setattr("agp.selection._sizes.MIN_GAIN_PER_ROW", 1e-9)
     monkeypatch.setattr("agp.selection._sizes.Sizes.least", lambda _, M, *__: M)
-    usual = _stages.Fit._pass
-    monkeypatch.setattr(_stages.Fit, "_pass", lambda *one: usual(*one)._replace(gain=gain))
+    usual = _stages.Fit.pass_over
+    monkeypatch.setattr(_stages.Fit, "pass_over", lambda *one: usual(*one)._replace(gain=gain))
     X, y = table(110)
-    found = fit_regression(X, y, most=32)
+    found = fit_regression(X, y, most=32, method="sgpr")
     assert found.stages[-1].rows == rows
     assert f"with {inducing} inducing inputs" in found.message
     assert found.learned
