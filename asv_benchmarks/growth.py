@@ -83,6 +83,8 @@ CURVES = (
     Growth("tsvgp", "N", (8192, 16_384, 32_768), 1.0, "N M^2"),
     Growth("sgpr", "N", (4096, 8192, 16_384), 1.0, "N M^2", **EVALUATION),
     Growth("solve-collapsed", "N", (4096, 8192, 16_384), 1.0, "N M^2", num_inducing=128, **EVALUATION),
+    Growth("nngp", "N", (4096, 8192, 16_384), 1.0, "N k^3", **EVALUATION),
+    Growth("vif", "N", (4096, 8192, 16_384), 1.0, "N k^2 M", num_inducing=128, **EVALUATION),
     Growth("gpr", "N", (1024, 1448, 2048), 3.0, "N^3", **EVALUATION),
     Growth("tvgp", "N", (512, 724, 1024), 3.0, "N^3"),
     Growth("cggp", "N", (2896, 4096, 5792), 2.0, "N^2 i", options={"max_iterations": 10}, **EVALUATION),  # in tiles
