@@ -18,6 +18,9 @@ from agp.backend import Array, Pullback, backend_of
 from agp.kernels import Kernel
 from agp.linalg import add_diagonal, cholesky, nonnegative
 
+ROUNDING = 100.0
+"""The rounding errors of r, as a multiple of the precision times k."""
+
 
 class NearConditional(NamedTuple):
     """The weights, variances and features of G rows given their neighbours."""
@@ -76,7 +79,7 @@ def near_moments(kernel: Kernel, X: Array, noise: Array, F: Array | None = None,
         return (K if F is None else K - F[:, start:stop, :] @ F[:, :stop, :].mT,)
 
     (K,) = B.lower_tiles(rows, X.shape[1], groups=X.shape[0])
-    return _condition(K, noise, F)[0]
+    return _condition(K if F is None else _raise_variances(K, F), noise, F)[0]
 
 
 def condition_groups(
@@ -84,7 +87,7 @@ def condition_groups(
 ) -> tuple[NearConditional, Pullback]:
     """Condition rows on their neighbours, given the covariances K [G, k + 1, k + 1] and their pullback."""
     xp, k = backend_of(K).xp, K.shape[-1] - 1
-    K = K if F is None else K - F @ F.mT
+    K = K if F is None else _raise_variances(K - F @ F.mT, F)
     keep = None if absent is None else xp.astype(~absent, K.dtype)
     if keep is not None:
         both = xp.concat([keep, xp.ones_like(keep[:, :1])], axis=1)
@@ -110,6 +113,14 @@ def condition_groups(
         return kernel_bar, X_bar, noise_bar, F_bar
 
     return found, pullback
+
+
+def _raise_variances(K: Array, F: Array) -> Array:
+    """Return the covariances r [G, k + 1, k + 1] with variances above the rounding errors of r = k - F F^T."""
+    B = backend_of(K)
+    xp, variances = B.xp, B.diagonal(K)
+    least = (ROUNDING * float(xp.finfo(K.dtype).eps)) * (xp.abs(variances) + xp.sum(F * F, axis=2))
+    return add_diagonal(K, B.stop_gradient(xp.clip(least - variances, 0.0, None)))
 
 
 def _condition(K: Array, noise: Array, F: Array | None) -> tuple[NearConditional, Pullback]:

@@ -25,6 +25,8 @@ BOTH_ROWS, LEAD = 10_000, 0.1
 nats per row."""
 SHARE = 0.9
 """The latest end of the training on nearest rows, as a fraction of the time limit."""
+MORE_ROWS = 0.03
+"""The largest gain in nats per row from computing a collapsed posterior on more rows."""
 FURTHER, QUIET = 1.5, 1e-5
 """The gain from all further doublings of the number of inducing inputs, as a multiple of the last, if the noise
 variance is above a fraction of that of the targets."""
@@ -47,17 +49,28 @@ def run_many_rows(fit: Fit, method: str) -> None:
     best = None if method == "vif" else _choose_neighbours(fit, training, one)
     if method == "nngp" or fit.watch.is_done:
         return
-    close = True
+    close, passed = True, None
     if best is not None:
         with ignore_repairs():
             passed = fit.pass_over(one, min(JUDGED, fit.few), JUDGED_ROWS)
-        if passed is not None and _is_far_behind(fit, passed, best):
+        if not _may_reach(fit, passed, best, LEAD):
             return
         close = passed is None or passed.trial.score > best.score - LEAD
     if best is None or (close and len(near.order) <= BOTH_ROWS):
         best = _choose_both(fit, training, one, best)
-    if method == "auto" and not fit.watch.is_done:
+    if method == "auto" and not fit.watch.is_done and _may_reach(fit, passed, best, MORE_ROWS):
         _choose_collapsed(fit, one, best.score)
+
+
+def _may_reach(fit: Fit, passed: Passed | None, best: Densities, more: float) -> bool:
+    """Whether more inducing inputs, and `more` nats per row from more rows, may predict as well as nearest rows.
+
+    Further doublings usually gain half as much each, unless there is hardly any noise.
+    """
+    noise, variance = float(best.model.likelihood.noise_variance), float(np.var(fit.rows.held_out().on_host().y))
+    if passed is None or noise < QUIET * variance:
+        return True
+    return passed.trial.score + FURTHER * max(passed.gain, 0.0) + more > best.score
 
 
 def why_not_neighbours(plan: Plan, X: Any) -> str:
@@ -98,16 +111,6 @@ def _choose_neighbours(fit: Fit, training: NearTraining, one: Trial) -> Densitie
                 best = more._replace(score=best.score + gain)
                 _keep(fit, near, name, best)
     return best
-
-
-def _is_far_behind(fit: Fit, passed: Passed, best: Densities) -> bool:
-    """Whether inducing inputs predict the held-out rows so much worse that more of them cannot help.
-
-    Further doublings usually gain half as much each, unless there is hardly any noise.
-    """
-    noise, variance = float(best.model.likelihood.noise_variance), float(np.var(fit.rows.held_out().on_host().y))
-    quiet = noise < QUIET * variance
-    return not quiet and passed.trial.score + FURTHER * max(passed.gain, 0.0) < best.score - LEAD
 
 
 def _choose_both(fit: Fit, training: NearTraining, one: Trial, best: Densities | None) -> Densities:

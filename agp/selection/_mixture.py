@@ -52,7 +52,7 @@ def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, lim
         raise ValueError(msg)
     if hyperparameters != "auto":
         return hyperparameters == "mixture"
-    few = not lazy and method != "sgpr" and 1 < rows <= FEW_ROWS and (limit is None or limit >= LEAST_SECONDS)
+    few = not lazy and method in ("auto", "gpr") and 1 < rows <= FEW_ROWS and (limit is None or limit >= LEAST_SECONDS)
     return few and _parameters(plan, data) <= FEW_PARAMETERS
 
 

@@ -165,11 +165,14 @@ class NearTraining:
     ) -> Advanced | None:
         """Take Newton steps, in float32 if there is enough noise.
 
-        Return None if the objective is not finite, or if the kernel or the mean function does not support the method.
+        Return None if the objective is not finite, if there is no other row, or if the kernel or the mean function does
+        not support the method.
         """
-        if why_not_newton(model):
+        if why_not_newton(model) or not sets.shape[1]:
             return None
-        piece = f"neighbours {len(rows)} {steps} {'variances' if only_variances else ''} from {checksum_of(model)}"
+        kinds = " ".join(type(part).__name__ for part in tree.nodes(model.kernel, Kernel).values())
+        which = f"{kinds} variances" if only_variances else kinds  # other kernels may have the same parameters
+        piece = f"neighbours {which} {len(rows)} {steps} from {checksum_of(model)}"
         found = self.climb.pieces.find(piece, lambda done: Advanced.of(model, done))
         if found is not None:
             return found
