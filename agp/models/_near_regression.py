@@ -89,9 +89,10 @@ class NearRegression(Regression):
 
     def _check_rows(self, batch: Batch) -> None:
         if batch.rows is None and batch.X.shape[0] != self.X.shape[0]:
+            remedy = ", or train on minibatches with agp.train" if self.stochastic else ""
             msg = (
                 f"the bound of {type(self).__name__} is for all {self.X.shape[0]} rows that the model holds, but X has "
-                f"{batch.X.shape[0]}; pass all rows, or train on minibatches with agp.train."
+                f"{batch.X.shape[0]}; pass all rows{remedy}."
             )
             raise ValueError(msg)
 

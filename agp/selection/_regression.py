@@ -3,6 +3,7 @@
 import numbers
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +14,10 @@ from agp.backend import Array, backend_of, like
 from agp.checks import check_positive, check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
 from agp.errors import ConvergenceWarning, NoSignalWarning
+from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
-from agp.models import valid_data
+from agp.models import SGPR, SVGP, valid_data
 from agp.priors import Prior
 from agp.repairs import outside
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
@@ -197,6 +199,8 @@ def fit_regression(
             else:
                 fit.run_collapsed()
             found = fit.result()
+    if not store_data and found.model._holds_data:  # a fit that ended early, or the constant model
+        found = replace(found, model=_without_rows(found.model))
     if not found.converged:
         text = f"the fit has not converged: {watch.ending()}; let the fit run longer."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
@@ -215,6 +219,13 @@ def _with_least_noise(data: Data, likelihood: Any) -> Data:
         return data
     least = xp.full((data.X.shape[0],), NEGLIGIBLE_NOISE * variance, **like(data.X))
     return data._replace(noise=least if data.noise is None else xp.maximum(data.noise, least))
+
+
+def _without_rows(model: Any) -> SVGP:
+    """Return an exact GP of few rows as a model whose inducing inputs are those of the rows, without their targets."""
+    names = ("X", "y", "mean_function", "weights", "noise")
+    rows = {name: getattr(model, name) for name in names}
+    return SGPR(model.kernel, model.likelihood, Points(model.X), **rows).to_svgp()
 
 
 def _method_to_use(method: str, store_data: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from agp.selection._watch import Watch
 
-COST, LARGE_COST = 1e13, 4e11
+COST, LARGE_COST = 1e13, 2e11
 """The maximum numbers of operations in the last pass, which takes 2 N M^2, if inducing inputs are the method, and if
 they are compared with nearest rows."""
 MIN_GAIN_PER_ROW = 0.003
@@ -28,9 +28,9 @@ class Sizes(NamedTuple):
     total: int
     """The number of all rows."""
 
-    def part(self) -> int:
-        """Return the number of rows for which the maximum number of inducing inputs is affordable."""
-        return min(self.drawn, int(COST / (2.0 * self.most**2)))
+    def part(self, cost: float = COST) -> int:
+        """Return the number of rows for which the maximum number of inducing inputs takes at most `cost` operations."""
+        return min(self.drawn, int(cost / (2.0 * self.most**2)))
 
     def pays(self, gain: float, rows: int) -> bool:
         """Whether the maximum number of inducing inputs on `rows` rows is better than a smaller number on all rows.

@@ -333,8 +333,8 @@ class Fit:
         if not M:
             self.watch.late = True
             return None
-        if sizes.few < M < sizes.most and self.watch.limit is None and sizes.pays(best.gain, sizes.part()):
-            M, rows = sizes.most, sizes.part()
+        if sizes.few < M < sizes.most and self.watch.limit is None and sizes.pays(best.gain, sizes.part(cost)):
+            M, rows = sizes.most, sizes.part(cost)
         with self.watch.stage("posterior", rows):
             Z, held = self.rows.first(M).X, self.rows.held_out()
             inside = rows == self.rows.total
