@@ -181,15 +181,18 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         estimator.growth_reason_ = _check(isinstance(reason, str), reason, "the reason why growth ended")
         estimator.growth_ = {name: found.arrays[f"growth.{name}"].tolist() for name in Round._fields}
     if cls is GPClassifier:
-        classes = _classes(facts["classes"])
-        beside = tree.first_leaf(found.model)
-        foreign = facts["classes"]["foreign"] and is_foreign(beside)
-        estimator.classes_ = asarray_like(classes, beside) if foreign else classes
-        if "order" in facts:
-            estimator.order_ = _order(facts["order"], len(classes))
+        _restore_classes(estimator, facts, found.model)
     _check_fit(estimator)
     estimator._prepare_search()
     return estimator
+
+
+def _restore_classes(estimator: Any, facts: Mapping[str, Any], model: Any) -> None:
+    classes, beside = _classes(facts["classes"]), tree.first_leaf(model)
+    foreign = facts["classes"]["foreign"] and is_foreign(beside)
+    estimator.classes_ = asarray_like(classes, beside) if foreign else classes
+    if "order" in facts:
+        estimator.order_ = _order(facts["order"], len(classes))
 
 
 def _fitted_attributes(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
