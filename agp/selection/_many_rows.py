@@ -16,15 +16,17 @@ from agp.selection._race import SAMPLE
 from agp.selection._result import Candidate
 from agp.selection._sizes import LARGE_COST
 from agp.selection._stages import JUDGED, JUDGED_ROWS, LARGER, SAMPLED_STEPS, Fit, Passed
-from agp.selection._trial import ALIKE, Found, Trial
+from agp.selection._trial import Found, Trial
 
 FEW, MANY, MANY_ROWS = 100, 200, 1000
 """The numbers of neighbours to compare, and the number of held-out rows for the larger one."""
 BOTH_ROWS, LEAD = 10_000, 0.1
 """Inducing inputs are combined with neighbours for at most so many rows, unless they are behind by more than `LEAD`
-nats per row."""
+nats per row. Up to this number, hyperparameters are also trained for inducing inputs alone."""
 SHARE = 0.9
 """The latest end of the training on nearest rows, as a fraction of the time limit."""
+TIE = 0.005
+"""Inducing inputs alone are preferred if they are at most this many nats per row behind, because they need no rows."""
 MORE_ROWS = 0.03
 """The largest gain in nats per row from computing a collapsed posterior on more rows."""
 FURTHER, QUIET = 1.5, 1e-5
@@ -59,7 +61,8 @@ def run_many_rows(fit: Fit, method: str) -> None:
     if best is None or (close and len(near.order) <= BOTH_ROWS):
         best = _choose_both(fit, training, one, best)
     if method == "auto" and not fit.watch.is_done and _may_reach(fit, passed, best, MORE_ROWS):
-        _choose_collapsed(fit, one, best.score)
+        affordable = len(near.order) <= BOTH_ROWS and fit.watch.limit is None
+        _choose_collapsed(fit, fit.train_for_inducing(found) if affordable else one, best.score)
 
 
 def _may_reach(fit: Fit, passed: Passed | None, best: Densities, more: float) -> bool:
@@ -130,10 +133,10 @@ def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
         return
     with ignore_repairs():
         passed = fit.compare(one)
-    if passed is None or fit.watch.is_done or passed.trial.score + passed.gain < score - ALIKE:
+    if passed is None or fit.watch.is_done or passed.trial.score + FURTHER * passed.gain < score - TIE:
         return
     found = fit.grow(passed, LARGE_COST)
-    if found is not None and found.log_density >= score - ALIKE:
+    if found is not None and found.log_density >= score - TIE:
         fit.best = lambda: found
 
 

@@ -163,9 +163,21 @@ class Fit:
 
     def run_collapsed(self) -> None:
         """Train the best candidate on up to 3,200 rows, then choose the number of inducing inputs."""
-        found, drawn = self.search(compete=False), len(self.rows.order)
+        found = self.search(compete=False)
         if not found or self.watch.is_done:
             return
+        best = self.train_for_inducing(found)
+        passed = None if self.watch.is_done else self.compare(best)
+        if passed is None:
+            return
+        self.best = lambda: self._collapsed_candidate(passed.trial, passed.sums, passed.setting, self.few)
+        if not self.watch.is_done:
+            grown = self.grow(passed)
+            self.best = self.best if grown is None else lambda: grown
+
+    def train_for_inducing(self, found: list[Trial]) -> Trial:
+        """Choose a kernel by the predictions from few inducing inputs, and train it on up to 3,200 rows."""
+        drawn = len(self.rows.order)
         ample = self.watch.left() > AMPLE * self.watch.elapsed()
         self.watch.cut = self.watch.cut or not ample
         judged = self._judge(best_of_kernels(found)) if ample else found[:1]
@@ -178,13 +190,7 @@ class Fit:
         if ample and len(trained) > 1 and not self.watch.is_done:  # more rows may still be few
             last = self._judge(trained[-1:])[0]
             best = judged[0] if judged[0].score > last.score + BETTER else last
-        passed = None if self.watch.is_done else self.compare(best)
-        if passed is None:
-            return
-        self.best = lambda: self._collapsed_candidate(passed.trial, passed.sums, passed.setting, self.few)
-        if not self.watch.is_done:
-            grown = self.grow(passed)
-            self.best = self.best if grown is None else lambda: grown
+        return best
 
     def _in_time(self, rows: int) -> bool:
         """Whether enough time is left to compute the evidence of `rows` rows and its gradient a few times."""
