@@ -116,7 +116,8 @@ class NearRows:
         """Return a model of all rows, in their library, like a model of the rows that are not held out."""
         found = near_model(model, merge_rows(data.at()), model.neighbours)
         if not isinstance(model, NNGP):
-            found = dataclasses.replace(add_inducing_inputs(found, self.order), inducing=beside(model.inducing, found.X))
+            inducing = beside(model.inducing, found.X)
+            found = dataclasses.replace(add_inducing_inputs(found, self.order), inducing=inducing)
         return beside(found, data.X)
 
     # -- scores -----------------------------------------------------------------------------------------------------
