@@ -18,8 +18,8 @@ EVERY = 40
 class NeighboursUpdate:
     """An update that renews the neighbours of the rows of `NNGP` or `VIF`. Place the update before the optimiser.
 
-    Gradients treat the neighbours as constants. They are the nearest rows in the metric of the kernel at the time of the
-    last renewal, so the bound changes whenever they are renewed.
+    Gradients treat the neighbours as constants. They are the nearest rows in the metric of the kernel at the time of
+    the last renewal, so the bound changes whenever they are renewed.
 
     Parameters
     ----------
