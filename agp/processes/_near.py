@@ -255,13 +255,12 @@ class NearestNeighbours(HoldsRows):
         B = backend_of(X)
         xp = B.xp
         sets, found = self._condition(factor, X)
-        near = xp.reshape(xp.take(factor.residual, xp.reshape(sets, (-1,)), axis=0), (*sets.shape, self.outputs))
-        h, pull_mean = self.mean_function(X)
-        mean, variance, u = h - (found.b[:, None, :-1] @ near)[:, 0, :], found.variance, found.features
+        mean, near, pull_mean = self._mean(factor, X, sets, found)
+        variance, u = found.variance, found.features
         half: Any = None
         if u is not None:
             half = B.solve_triangular(factor.root, u.mT)
-            mean, variance = mean + u @ factor.mean, variance + xp.sum(half * half, axis=0)
+            variance = variance + xp.sum(half * half, axis=0)
 
         def pullback(mu_bar, var_bar):
             D_bar, u_bar = xp.sum(var_bar, axis=1), None
@@ -271,11 +270,19 @@ class NearestNeighbours(HoldsRows):
             B_bar = (near @ mu_bar[:, :, None])[:, :, 0]
             return None, None, tree.add(self._pull(factor, X, sets, B_bar, D_bar, u_bar), pull_mean(mu_bar)[1])
 
-        shape = (X.shape[0], self.outputs)
-        return (xp.broadcast_to(mean, shape), xp.broadcast_to(variance[:, None], shape)), pullback
+        return (mean, xp.broadcast_to(variance[:, None], mean.shape)), pullback
 
     def project_mean(self, factor: NearFactor, X: Array, /) -> Array:
-        return self.project(factor, X)[0][0]
+        return self._mean(factor, X, *self._condition(factor, X))[0]
+
+    def _mean(self, factor: NearFactor, X: Array, sets: Array, found: NearConditional) -> tuple[Array, Array, Pullback]:
+        """Return the means [n, P], the residuals [n, k, P] of the neighbours, and the pullback of the mean function."""
+        xp = backend_of(X).xp
+        near = xp.reshape(xp.take(factor.residual, xp.reshape(sets, (-1,)), axis=0), (*sets.shape, self.outputs))
+        h, pull = self.mean_function(X)
+        mean = h - (found.b[:, None, :-1] @ near)[:, 0, :]
+        mean = mean if found.features is None else mean + found.features @ factor.mean
+        return xp.broadcast_to(mean, (X.shape[0], self.outputs)), near, pull
 
     def project_covariance(self, factor: NearFactor, X: Array, /) -> Array:
         """Return the covariances [P, n, n] of the errors f - W e of all predictions."""

