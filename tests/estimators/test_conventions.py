@@ -313,6 +313,7 @@ def test_what_is_filled_in_was_learned_in_training():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")  # of row numbers as targets
 def test_cells_that_are_masked_are_missing():
     masked = np.ma.masked_invalid(np.where(X > 1.5, np.nan, X))
     masked.data[masked.mask] = -999.0

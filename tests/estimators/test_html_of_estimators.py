@@ -45,7 +45,7 @@ def test_before_training_there_is_scikit_learns_diagram_alone(kind):
 
 @pytest.mark.long
 def test_after_training_lengthscales_stand_beside_the_names_of_columns():
-    model = GPRegressor(random_state=0).fit(FRAME, Y)
+    model = GPRegressor(kernel="rbf", hyperparameters="mode", random_state=0).fit(FRAME, Y)
     html = model._repr_html_()
     assert html.index("sk-") < html.index(">Training<")
     learned = _learned(model)
