@@ -515,7 +515,7 @@ def test_training_of_every_method_is_that_of_numpy(method, B):
         run._look()
     assert_close(there.looks[0]["bound"], here.looks[0]["bound"], 1e-7, method)
     for name, x in tree.leaves(here.model).items():
-        assert_close(CUPY.numpy(tree.leaves(there.model)[name]), x, 1e-6, name)
+        assert_close(CUPY.numpy(tree.leaves(there.model)[name], x.dtype.name), x, 1e-6, name)
 
 
 @pytest.mark.slow

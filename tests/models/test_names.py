@@ -28,7 +28,7 @@ from agp import (
     tree,
 )
 from agp.batch import Batch
-from agp.models import Model, SiteModel, Variational
+from agp.models import Model, NearRegression, SiteModel, Variational
 from agp.predictors import Predictor
 from agp.updates import SiteStep
 
@@ -63,7 +63,7 @@ OWN = {
     CaGP: KNOWN | {"capped", "loss", "uncertainty"},
 }
 """What each class lists besides the common names: settings, and what its method alone has."""
-CLASSES = [x for x in vars(models).values() if inspect.isclass(x) and issubclass(x, Model)]
+CLASSES = [x for x in vars(models).values() if inspect.isclass(x) and issubclass(x, Model) and x is not NearRegression]
 
 
 def listed(x):

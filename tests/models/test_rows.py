@@ -38,6 +38,8 @@ from agp.posteriors import ProjectedInverseFree
 from agp.training import laplace
 
 JITTER = 1e-6
+ZERO = 1e-12
+"""Slopes below this value are rounding errors: inducing inputs do not matter if all rows are neighbours."""
 MODES = ("closed-form", "autodiff")
 SETS = {
     "all": (NOISE, ("weights", "offset", "noise")),
@@ -99,7 +101,10 @@ def case(kind, place):
 def assert_same_gradients(place, closed, auto):
     assert_close(place.numpy(closed[0]), place.numpy(auto[0]), 1e-12)
     for name, slope in auto[1].items():
-        assert_close(place.numpy(closed[1][name]), place.numpy(slope), EXACT, name)
+        if np.max(np.abs(place.numpy(slope))) > ZERO:
+            assert_close(place.numpy(closed[1][name]), place.numpy(slope), EXACT, name)
+        else:
+            np.testing.assert_allclose(place.numpy(closed[1][name]), 0.0, atol=ZERO, err_msg=name)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -154,7 +159,9 @@ def assert_same_answers(one, two, difference=0.0, apart=("actions",)):
     slopes = tree.leaves(pull(1.0)[0])
     for name, slope in tree.leaves(pull_expected(1.0)[0]).items():
         if not name.startswith(apart):
-            np.testing.assert_allclose(slopes[name], slope, rtol=1e-7, atol=1e-8 * np.max(np.abs(slope)), err_msg=name)
+            np.testing.assert_allclose(
+                slopes[name], slope, rtol=1e-7, atol=ZERO + 1e-8 * np.max(np.abs(slope)), err_msg=name
+            )
     for found, known in zip(one[0].predict(NEW), two[0].predict(NEW), strict=True):
         np.testing.assert_allclose(found, known, rtol=1e-7, atol=1e-9)
 
@@ -251,10 +258,12 @@ def test_blocks_of_rows_carry_what_is_known(kind):
     np.testing.assert_allclose(blocked, value, rtol=1e-11)
     expected = tree.leaves(pull(1.0)[0])
     for name, slope in tree.leaves(pull_blocks(1.0)[0]).items():
-        np.testing.assert_allclose(slope, expected[name], rtol=1e-8, atol=1e-10 * np.max(np.abs(expected[name])))
+        np.testing.assert_allclose(slope, expected[name], rtol=1e-8, atol=ZERO + 1e-10 * np.max(np.abs(expected[name])))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if MODELS[kind](X, Y).stochastic and kind not in DEEP])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in MODELS if MODELS[kind](X, Y).stochastic and kind not in (*DEEP, "nngp")]
+)
 def test_minibatches_are_unbiased(kind):
     host = moved(MODELS[kind](X, Y, **KNOWN))
     model = with_sites(host, host._batch(X, Y, **KNOWN))

@@ -103,7 +103,7 @@ def test_mathematics_names_no_array_library():
         "itertools",
         "numbers",
     }
-    allowed |= {"typing", "warnings", "itertools", "enum", "operator"}
+    allowed |= {"typing", "warnings", "weakref", "itertools", "enum", "operator"}
     allowed |= {"difflib", "re", "textwrap"}  # for the documentation of constructors
     for path in MODULES:
         assert {name.split(".")[0] for name in _imports(ast.parse(path.read_text()))} <= allowed, path
