@@ -55,5 +55,10 @@ class NeighboursUpdate:
         """Return the model, with new neighbours if it is time; nothing is logged."""
         count = state["count"]
         due = (count % float(self.every) == 0.0) & (count > 0.0)
-        sets = backend_of(count).cond(due, lambda: model._find_sets(), lambda: model.sets, likely=False)
+        B = backend_of(count)
+
+        def find() -> Any:
+            return B.xp.astype(model._find_sets(), model.sets.dtype, copy=False)
+
+        sets = B.cond(due, find, lambda: model.sets, likely=False)
         return tree.with_leaves(model, {"sets": sets}), {"count": count + 1.0}, {}
