@@ -31,7 +31,6 @@ from agp.bounds._collapsed import (
     bound_from_totals,
     collapsed_posterior,
     collapsed_statistics,
-    count_of,
     first_inducing,
     posterior_of,
     profile_of,
@@ -46,9 +45,7 @@ from agp.bounds._near_conditional import NearConditional, condition_on_neighbour
 from agp.bounds._near_evidence import (
     NearRows,
     NearSums,
-    evidence_of_sums,
     expand_near,
-    gather_group,
     near_densities,
     near_evidence,
     near_sums,

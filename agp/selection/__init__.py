@@ -16,7 +16,6 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.selection._class_fit import ALL_ROWS
 from agp.selection._regression import HYPERPARAMETERS, REGRESSION_METHODS
 from agp.selection._signal import NO_SIGNAL_VARIANCE
 from agp.selection._stages import EXACT_ROWS
