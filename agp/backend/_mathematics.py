@@ -38,10 +38,11 @@ class Mathematics(Library):
         """Sum the rows of x [R, M] that have the same number in `index` [R], from 0 to count - 1; return [count, M]."""
         xp = self.xp
         order = xp.argsort(index, stable=True)
-        sums = xp.cumulative_sum(xp.take(x, order, axis=0), axis=0, include_initial=True)
+        wide = xp.astype(xp.take(x, order, axis=0), self.widest_float(x))  # differences of large sums lose digits
+        sums = xp.cumulative_sum(wide, axis=0, include_initial=True)
         ends = xp.searchsorted(xp.take(index, order), xp.arange(count + 1, dtype=index.dtype, device=index.device))
         at_ends = xp.take(sums, ends, axis=0)
-        return at_ends[1:, :] - at_ends[:-1, :]
+        return xp.astype(at_ends[1:, :] - at_ends[:-1, :], x.dtype)
 
     def device_block(self, x: Array, /) -> float:
         """Size up to which matrices with the dtype and device of x stay whole, although blocks would save operations.

@@ -43,6 +43,8 @@ class NearRows(NamedTuple):
 class Group(NamedTuple):
     """G rows with their neighbours."""
 
+    index: Array
+    """The numbers [G, k + 1] of the rows; that of an absent neighbour is 0."""
     X: Array
     """Inputs [G, k + 1, D]; the last is the row itself."""
     y: Array
@@ -99,7 +101,7 @@ def gather_group(data: NearRows, rows: Array, sets: Array, /, *, left_out: bool)
         else:
             counts = weights
     X, y, known = take(data.X), take(data.y), take(data.noise)
-    return Group(X, y, absent, known, counts, share, squares if left_out else None, spare)  # type: ignore[arg-type]
+    return Group(index, X, y, absent, known, counts, share, squares if left_out else None, spare)  # type: ignore[arg-type]
 
 
 class NearSums(NamedTuple):
@@ -161,7 +163,7 @@ def near_sums(params: tuple[Any, NearRows, Array | None], block: tuple[Array, Ar
     B = backend_of(sets)
     xp = B.xp
     group = gather_group(data, rows, sets, left_out=left_out)
-    index = xp.reshape(xp.concat([xp.where(sets < 0, 0, sets), rows[:, None]], axis=1), (-1,))
+    index = xp.reshape(group.index, (-1,))
     F = None if A is None else xp.reshape(xp.take(A, index, axis=0), (*group.X.shape[:2], A.shape[1]))
     terms, pull, pull_mean = _terms(model, group, F, *model.kernel.grouped_covariance(group.X))
     found, V, _, error, _, squared = terms

@@ -333,6 +333,9 @@ def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
 
 def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> tuple[Any, list[str]]:
     """Train an estimator. Return it, and lines that describe the training."""
+    if a.no_data and task == "classification":
+        msg = "--no-data is for regression, because classifiers store the training rows; leave it out."
+        raise ValueError(msg)
     estimators = _estimators()
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
     own: dict[str, Any] = {}

@@ -33,8 +33,8 @@ def check_not_chosen(regressor: Any) -> None:
     of_one = "for one target with Gaussian noise"
     if not regressor.store_data:
         msg = (
-            f"store_data is False, which is {of_one} and the method auto or sgpr without num_inducing; variational "
-            f"methods never store the rows."
+            f"store_data is False, which is {of_one} and the method auto or sgpr without num_inducing; leave it out "
+            f"for other models, some of which store the rows."
         )
         raise ValueError(msg)
     if regressor.hyperparameters == "mixture":

@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import backend_of
 from agp.kernels import White
 from agp.selection._climb import ignore_repairs
-from agp.selection._near import Densities, NearRows, describe_near
+from agp.selection._near import FEW, MANY, Densities, NearCandidates, describe_near
 from agp.selection._near_training import NearTraining
 from agp.selection._plan import KERNELS, Plan
 from agp.selection._race import SAMPLE
@@ -18,8 +18,8 @@ from agp.selection._sizes import LARGE_COST
 from agp.selection._stages import JUDGED, JUDGED_ROWS, LARGER, SAMPLED_STEPS, Fit, Passed
 from agp.selection._trial import Found, Trial
 
-FEW, MANY, MANY_ROWS = 100, 200, 1000
-"""The numbers of neighbours to compare, and the number of held-out rows for the larger one."""
+MANY_ROWS = 1000
+"""The number of held-out rows for comparing the larger number of neighbours with the smaller one."""
 BOTH_ROWS, LEAD = 10_000, 0.1
 """Inducing inputs are combined with neighbours for at most so many rows, unless they are behind by more than `LEAD`
 nats per row. Up to this number, hyperparameters are also trained for inducing inputs alone."""
@@ -42,7 +42,7 @@ def run_many_rows(fit: Fit, method: str) -> None:
     found = fit.search(compete=False)
     if not found or fit.watch.is_done:
         return
-    near, one = NearRows(fit.rows, fit.watch, fit.seed), found[0]
+    near, one = NearCandidates(fit.rows, fit.watch, fit.seed), found[0]
     training = NearTraining(near, fit.climb)
     _keep(fit, near, one.kernel, near.quick_densities(one.model))
     one = fit.train([one], LARGER, SAMPLED_STEPS) if len(fit.rows.order) > SAMPLE else one
@@ -140,14 +140,14 @@ def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
         fit.best = lambda: found
 
 
-def _keep(fit: Fit, near: NearRows, kernel: str, found: Densities) -> None:
+def _keep(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> None:
     """Keep a model of nearest rows, for all rows, unless it fails."""
     fit.candidates.append(Candidate(kernel, len(near.order), math.nan, math.nan, held_out=found.score))
     if math.isfinite(found.score):
         fit.best = lambda: _candidate(fit, near, kernel, found)
 
 
-def _candidate(fit: Fit, near: NearRows, kernel: str, found: Densities) -> Found:
+def _candidate(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> Found:
     data = fit.rows.data
     model, seen = near.of_all_rows(found.model, data), data._replace(X=None)
     bound = found.score * data.observations

@@ -31,8 +31,8 @@ SECONDS, SHARE, SPEED, ENTRY, SEARCHED = 5.0, 0.1, 1e10, 60.0, 1e5
 """The time for one evaluation of many densities, without and as a fraction of the time that is left, the assumed number
 of operations per second, the operations for an entry of a covariance matrix beyond those for each column, and those for
 a search in few columns."""
-NEIGHBOURS = 100
-"""The number of neighbours for which the time is predicted."""
+FEW, MANY = 100, 200
+"""The numbers of neighbours to compare."""
 LOG_2PI = math.log(2.0 * math.pi)
 SPREAD = 1.5
 """The largest factor by which the variances are corrected so that held-out rows have the right spread."""
@@ -71,8 +71,10 @@ def add_inducing_inputs(model: NNGP, order: Any) -> VIF:
     return VIF(model.kernel, model.likelihood, Points(Z, Z_unit=column_spreads(model.X)), **parts)
 
 
-class NearRows:
-    """The rows on the host that are not held out, with repeated inputs merged, and the held-out rows.
+class NearCandidates:
+    """Models on the rows that are not held out, with repeated inputs merged, and their scores on the held-out rows.
+
+    All rows are on the host.
 
     Parameters
     ----------
@@ -91,7 +93,7 @@ class NearRows:
         self.order = generator(seed, 33).permutation(len(self.merged.X))
         self.watch = watch
         held = rows.held_out().on_host()
-        self.held = held.at(np.arange(self.affordable(NEIGHBOURS, len(held.y), LEAST_HELD)))
+        self.held = held.at(np.arange(self.affordable(FEW, len(held.y), LEAST_HELD)))
         self._last: tuple[Any, NeighbourSearch] | None = None
 
     def affordable(self, k: int, most: int, least: int) -> int:

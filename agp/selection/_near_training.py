@@ -16,7 +16,7 @@ from agp.errors import NotPositiveDefiniteError
 from agp.kernels import Kernel, Sum
 from agp.models import NNGP
 from agp.selection._climb import Climber, ignore_repairs, search_box
-from agp.selection._near import NearRows, exceeds
+from agp.selection._near import NearCandidates, exceeds
 from agp.selection._plan import checksum_of
 from agp.selection._precision import narrow, widen
 from agp.selection._race import revive
@@ -72,7 +72,7 @@ class NearTraining:
         The checkpoint and the clock of the fit.
     """
 
-    def __init__(self, near: NearRows, climb: Climber) -> None:
+    def __init__(self, near: NearCandidates, climb: Climber) -> None:
         self.near, self.climb = near, climb
         self._calibrated: NNGP | None = None
 

@@ -388,10 +388,19 @@ def test_commands(stored, tmp_path, capsys):
     assert main(["predict", str(out), str(tmp_path / "t.csv"), "--out", str(tmp_path / "p.csv")]) == 0
 
 
+def test_classifiers_without_rows_are_refused(tmp_path, capsys):
+    text = "\n".join(["a,y", *(f"{i},{'no' if i % 3 else 'yes'}" for i in range(30))])
+    (tmp_path / "t.csv").write_text(text)
+    out = tmp_path / "m.safetensors"
+    assert main(["fit", str(tmp_path / "t.csv"), "--target", "y", "--out", str(out), "--no-data"]) != 0
+    assert "--no-data is for regression" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_held_out_rows_that_cannot_be_computed_have_no_density():
     worse = _near.Densities(None, np.full(5, -np.inf), -np.inf)
     better = _near.Densities(None, np.zeros(5), 0.0)
-    is_better = _near.NearRows.is_better
+    is_better = _near.NearCandidates.is_better
     assert is_better(None, better, worse)
     assert not is_better(None, worse, better)
     assert not is_better(None, worse, worse)
