@@ -76,7 +76,8 @@ class GPRegressor(RegressorMixin, Distribution):
         `agp.fit_regression` chooses the number by default, up to 4,096. For other models, the default is 2 sqrt(N),
         limited to the range from 128 to 1,000, or N / 3 for fewer than 384 rows. If the noise is not Gaussian, W-SVGP
         and M-SVGP use all of up to 400 rows, unless outputs are mixtures. With "auto", the number is chosen
-        during training (`agp.fit_growing`); this is available for the M-, W-, L-, R- and A-SVGP.
+        during training (`agp.fit_growing`); this is available for the M-, W-, L-, R- and A-SVGP. Methods that have
+        neither inducing inputs nor actions, such as "gpr" and "nngp", do not use it.
     layers
         The number of layers of a deep method; by default 2. Other methods have no layers.
     outputs
