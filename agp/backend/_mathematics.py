@@ -191,9 +191,9 @@ class Mathematics(Library):
         return None
 
     def lower_cholesky(self, A: Array, d: Array, /) -> Array:
-        """Lower triangle of the factor L of A + diag(d) [M, M], for a symmetric A and d, 0-d or [M].
+        """Lower triangle of the factor L of A + diag(d) [..., M, M], for a symmetric A and d, 0-d or [..., M].
 
-        If the factorisation fails, the diagonal of L contains NaN.
+        If the factorisation fails, the diagonal of L contains NaN. In a stack, that affects only its own matrix.
         """
         return self.cholesky(self.add_diagonal(A, d))
 

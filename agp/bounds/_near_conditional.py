@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from agp.backend import Array, Pullback, backend_of
 from agp.kernels import Kernel
-from agp.linalg import add_diagonal, cholesky, nonnegative
+from agp.linalg import add_diagonal, lower_cholesky, nonnegative
 
 ROUNDING = 100.0
 """The rounding errors of r, as a multiple of the precision times k."""
@@ -119,7 +119,7 @@ def _raise_variances(K: Array, F: Array) -> Array:
     """Return the covariances r [G, k + 1, k + 1] with variances above the rounding errors of r = k - F F^T."""
     B = backend_of(K)
     xp, variances = B.xp, B.diagonal(K)
-    least = (ROUNDING * float(xp.finfo(K.dtype).eps)) * (xp.abs(variances) + xp.sum(F * F, axis=2))
+    least = (ROUNDING * float(xp.finfo(K.dtype).eps)) * (xp.abs(variances) + xp.vecdot(F, F))
     return add_diagonal(K, B.stop_gradient(xp.clip(least - variances, 0.0, None)))
 
 
@@ -132,10 +132,10 @@ def _condition(K: Array, noise: Array, F: Array | None) -> tuple[NearConditional
     # a larger entry for the row itself does not change `half`, and the factor of a row that its neighbours determine
     # does not fail
     more = prior + xp.mean(variances, axis=1, keepdims=True) + xp.mean(noise, axis=1, keepdims=True)
-    L = cholesky(add_diagonal(K, xp.concat([noise, more], axis=1)))
-    root, half = L[:, :k, :k], L[:, k, :k]
-    weights = B.solve_triangular(root, half[:, :, None], transpose=True)[:, :, 0]
+    L = lower_cholesky(K, xp.concat([noise, more], axis=1))
+    half = L[:, k, :k]
+    last = xp.concat([xp.zeros_like(half), L[:, k, k:]], axis=1)
+    b = B.solve_triangular(L, last[:, :, None], transpose=True)[:, :, 0]  # L^T [-B; 1] is zero in all rows but the last
     D, pull_variance = nonnegative(prior[:, 0] - xp.sum(half * half, axis=1))
-    b = xp.concat([-weights, xp.ones_like(prior)], axis=1)
     u = None if F is None else (b[:, None, :] @ F)[:, 0, :]
-    return NearConditional(b, D, u, root), pull_variance
+    return NearConditional(b, D, u, L[:, :k, :k]), pull_variance

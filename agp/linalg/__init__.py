@@ -37,7 +37,7 @@ from agp.linalg._blocks import (
     solve_each,
     solve_each_lower,
 )
-from agp.linalg._cholesky import noisy_cholesky, phi, positive_definite
+from agp.linalg._cholesky import lower_cholesky, noisy_cholesky, phi, positive_definite
 from agp.linalg._conjugate_gradients import LOOK_EVERY, Solution, conjugate_gradients, log_quadrature
 from agp.linalg._diagonal import add_diagonal, check_jitter, covariance_with, default_jitter, diagonal, identity
 from agp.linalg._inverse import Gap, report_fallbacks, report_restarts

@@ -33,6 +33,17 @@ def cholesky(A: Array) -> Array:
     return _attempt(A, None, 0)
 
 
+def lower_cholesky(A: Array, d: Array, /) -> Array:
+    """Return a matrix whose lower triangle is that of `cholesky` of A + diag(d), for A [..., M, M] and d [..., M].
+
+    Only the lower triangle of A is read. What the other triangle of the result contains is not defined.
+    """
+    B = backend_of(A)
+    L = B.lower_cholesky(A, d)
+    good = B.xp.all(B.diagonal(L) < math.inf)  # False for NaN
+    return B.cond(good, lambda: L, lambda: cholesky(B.add_diagonal(A, d)), likely=True)
+
+
 def noisy_cholesky(K: Array, noise: Array, /) -> Array:
     """Return the Cholesky factor [N, N] of K + diag(noise), for a noise variance (0-d) or one for each row [N].
 

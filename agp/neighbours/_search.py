@@ -15,12 +15,19 @@ from agp.chunking import rows_within
 
 TREE_COLUMNS = 8.0
 """A tree is used up to this effective number of columns. With more, it would visit most rows."""
+LEAF = 32
+"""The number of rows in a leaf of the tree. More rows than SciPy's default take less time for many neighbours."""
 SPARE = 8
 """The number of candidates beyond k, among which the order is decided by distances from differences."""
 FIRST = 512
 """The earlier neighbours of this many first rows are found together."""
 EARLIER = 3
 """A tree returns this many times k candidates, of which at least about half are earlier rows."""
+FEW_INPUTS = 4
+"""For at most this many inputs, all distances are computed in single precision if there are few rows."""
+FEW_ROWS = 2**20
+"""The largest number of rows, times the number of columns and one, for which that takes less time than a tree, whose
+nodes are not in the caches."""
 MOST = 4096
 """The maximum number of inputs whose candidates are compared at the same time."""
 LARGEST = 1e38
@@ -61,6 +68,8 @@ class NeighbourSearch:
             self._factors = to_numpy(factors).astype(np.float64) if self._on_host else factors
         self._rows = self._times_factors(X)
         self._tree = _tree_of(self._rows) if self._on_host and effective_columns(self._rows) <= TREE_COLUMNS else None
+        few = self._on_host and self._rows.shape[0] * (self._rows.shape[1] + 1) <= FEW_ROWS
+        self._single = _SingleDistances(self._rows) if few else None
 
     def nearest(self, Q: Array, k: int, /, *, memory: float | None = None) -> Array:
         """Return the numbers [n, k] of the k rows that are nearest to each of the inputs Q [n, D], the nearest first.
@@ -71,9 +80,10 @@ class NeighbourSearch:
         Q = B.stop_gradient(Q)
         if self._on_host and not B.is_concrete(Q):
             return NeighbourSearch(self._like, self._given, traced=True).nearest(Q, k, memory=memory)
-        return self._join(
-            self._by_blocks(lambda Q: self._nearest(Q, self._rows, self._tree, k), memory, self._times_factors(Q))
-        )
+        Q = self._times_factors(Q)
+        if self._single is not None and 0 < Q.shape[0] <= FEW_INPUTS:
+            return self._join(np.concatenate([self._nearest_to_one(Q[i : i + 1, :], k) for i in range(Q.shape[0])]))
+        return self._join(self._by_blocks(lambda Q: self._nearest(Q, self._rows, self._tree, k), memory, Q))
 
     def others(self, rows: Array, k: int, /, *, memory: float | None = None) -> Array:
         """Return the numbers [n, k] of the k rows nearest to each of the rows with given numbers [n], without itself.
@@ -132,11 +142,20 @@ class NeighbourSearch:
         found, sizes = self._refine(Q, rows, self._candidates(Q, rows, tree, count, own), own)
         found = found[:, :k] if own is None else xp.where(xp.isinf(sizes), -1, found)[:, :k]
         tied = self._rows_with_ties(sizes, k) if count < N else ()
+        if not len(tied):
+            return found
         if len(tied) == Q.shape[0]:
             return self._nearest(Q, rows, tree, k, own, 4 * count)
-        if len(tied):
-            found[tied, :] = self._nearest(Q[tied, :], rows, tree, k, None if own is None else own[tied], 4 * count)
+        found[tied, :] = self._nearest(Q[tied, :], rows, tree, k, None if own is None else own[tied], 4 * count)
         return found
+
+    def _nearest_to_one(self, Q: Any, k: int) -> Any:
+        """Return the k nearest rows [1, k] of one scaled input [1, D]."""
+        assert self._single is not None
+        found = self._single.candidates(Q[0, :], k)
+        if found is None:
+            return self._nearest(Q, self._rows, self._tree, k)
+        return self._refine(Q, self._rows, found[None, :])[0][:, :k]
 
     def _rows_with_ties(self, sizes: Array, k: int) -> Any:
         """Return the rows of the distances whose last candidate is as near as the k-th: others may be as near too.
@@ -207,6 +226,27 @@ class NeighbourSearch:
         return found
 
 
+class _SingleDistances:
+    """Distances from one input to all rows [N, D] in single precision, with a bound on their rounding errors."""
+
+    def __init__(self, rows: Any) -> None:
+        with np.errstate(all="ignore"):
+            self._centre = np.mean(rows, axis=0)
+            x = rows - self._centre
+            squares = np.sum(x * x, axis=1)
+            self._table = np.concatenate([x.T, squares[None, :]]).astype(np.float32)  # [D + 1, N]
+            self._largest = float(np.max(squares)) ** 0.5
+
+    def candidates(self, q: Any, k: int) -> Any:
+        """Return the numbers of rows that include the k nearest and all at equal distances; None if they overflow."""
+        with np.errstate(all="ignore"):
+            q = q - self._centre
+            sizes = np.append(-2.0 * q, 1.0).astype(np.float32) @ self._table  # |x|^2 - 2 q^T x
+            last = float(np.partition(sizes, k - 1)[k - 1])
+            bound = (q.size + 8) * float(np.finfo(np.float32).eps) * (self._largest + float(np.sqrt(q @ q))) ** 2
+        return np.nonzero(sizes <= last + 2.0 * bound)[0] if np.isfinite(last) and bound < LARGEST else None
+
+
 def effective_columns(X: Any, /) -> float:
     """Return the effective number of columns, (sum of their variances)^2 / (sum of squared variances)."""
     with np.errstate(all="ignore"):
@@ -218,7 +258,7 @@ def effective_columns(X: Any, /) -> float:
 def _tree_of(X: Any) -> Any:
     from scipy.spatial import KDTree
 
-    return KDTree(X)
+    return KDTree(X, LEAF)
 
 
 def _squared_distances(Q: Array, X: Array) -> Array:

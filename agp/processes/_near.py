@@ -209,9 +209,10 @@ class NearestNeighbours(HoldsRows):
         """Condition the values at X [n, D] on their neighbours, whose numbers [n, k] are also returned."""
         xp = backend_of(X).xp
         sets = self.search.nearest(X, self.count, memory=self.memory)
+        own = self._own_features(factor, X)[0]
         parts = []
         for i, j in row_ranges(X.shape[0], cached_rows(self._floats_per_group, X)):
-            group, noise, F, _ = self._group(factor, X[i:j, :], sets[i:j, :])
+            group, noise, F = self._group(factor, X[i:j, :], sets[i:j, :], None if own is None else own[i:j, :])
             parts.append(near_moments(self.kernel, group, noise, F)[:3])
         b, D, u = (None if x[0] is None else xp.concat(list(x), axis=0) for x in zip(*parts, strict=True))
         return sets, NearConditional(b, D, u, None)
@@ -221,33 +222,39 @@ class NearestNeighbours(HoldsRows):
         C, M = self.count + 1, 0 if self.inducing is None else self.inducing.count
         return C * C * (self.kernel.floats_per_entry + 3) + C * (3 * self.width + 2 * M + self.outputs)
 
-    def _group(self, factor: NearFactor, X: Array, sets: Array) -> tuple[Array, Array, Array | None, Pullback]:
-        """Return the inputs, the noise and the features of groups, and the pullback of the features at X."""
+    def _group(
+        self, factor: NearFactor, X: Array, sets: Array, own: Array | None
+    ) -> tuple[Array, Array, Array | None]:
+        """Return the inputs, the noise and the features of groups; `own` are the features at X."""
         xp, (n, k) = backend_of(X).xp, sets.shape
         index = xp.reshape(sets, (-1,))
         group = xp.concat([xp.reshape(xp.take(self.X, index, axis=0), (n, k, X.shape[1])), X[:, None, :]], axis=1)
         noise = xp.reshape(xp.take(self.noise, index), (n, k))
-        if factor.features is None:
-            return group, noise, None, lambda _: None
-        own, pull_own = self._own_features(factor, X)
+        if own is None:
+            return group, noise, None
         near = xp.reshape(xp.take(factor.features, index, axis=0), (n, k, own.shape[1]))
-        return group, noise, xp.concat([near, own[:, None, :]], axis=1), pull_own
+        return group, noise, xp.concat([near, own[:, None, :]], axis=1)
 
     def _pull(self, factor: NearFactor, X: Array, sets: Array, B_bar: Array, D_bar: Array, u_bar: Any) -> Array:
         """Return the cotangent of X, from those of B, D and u; the neighbours are constants."""
-        parts = []
+        xp = backend_of(X).xp
+        own, pull_own = self._own_features(factor, X)
+        inputs, features = [], []
         for i, j in row_ranges(X.shape[0], cached_rows(2 * self._floats_per_group, X)):
-            group, noise, F, pull_own = self._group(factor, X[i:j, :], sets[i:j, :])
+            group, noise, F = self._group(factor, X[i:j, :], sets[i:j, :], None if own is None else own[i:j, :])
             pull = condition_on_neighbours(self.kernel, group, noise, None, F)[1]
             _, X_bar, _, F_bar = pull(B_bar[i:j, :], D_bar[i:j], None if F is None else u_bar[i:j, :])
-            parts.append(tree.add(X_bar[:, -1, :], None if F_bar is None else pull_own(F_bar[:, -1, :])))
-        return backend_of(X).xp.concat(parts, axis=0)
+            inputs.append(X_bar[:, -1, :])
+            features.append(None if F_bar is None else F_bar[:, -1, :])
+        X_bar = xp.concat(inputs, axis=0)
+        return X_bar if own is None else X_bar + pull_own(xp.concat(features, axis=0))
 
-    def _own_features(self, factor: NearFactor, X: Array) -> tuple[Array, Pullback]:
-        """Return the features A [n, M] at X [n, D], and their pullback to X."""
-        B, inducing = backend_of(X), self.inducing
-        assert inducing is not None
-        Kuf, pull = inducing.cross(self.kernel, X)
+    def _own_features(self, factor: NearFactor, X: Array) -> tuple[Any, Pullback]:
+        """Return the features A [n, M] at X [n, D], and their pullback to X; None without inducing inputs."""
+        if self.inducing is None:
+            return None, no_pullback
+        B = backend_of(X)
+        Kuf, pull = self.inducing.cross(self.kernel, X)
         A = B.solve_triangular(factor.Lz, Kuf).mT
         return A, lambda bar: pull(B.solve_triangular(factor.Lz, bar.mT, transpose=True))[-1]
 

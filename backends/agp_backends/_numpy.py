@@ -197,22 +197,23 @@ class NumpyBackend(Backend):
 
     def cholesky(self, A: Array, /) -> Array:
         if A.ndim > 2:
-            return self._cholesky_each(A)
+            return self._cholesky_each(A.copy(), clean=True)
         # potrf on the transposed, Fortran-ordered view of a symmetric matrix gives U^T U = A, and U^T is L in C order
         (potrf,) = _routines("potrf", dtype=A.dtype)
         with THREADS.threads_for(A.shape[-1] ** 3 / 3):
             upper, info = potrf(A.T, lower=False, clean=True)
         return upper.T if info == 0 else np.full_like(A, np.nan)
 
-    def _cholesky_each(self, A: Array) -> Array:
+    def _cholesky_each(self, A: Array, *, clean: bool) -> Array:
+        """Factorise the matrices of a stack, which is overwritten; `clean` sets the other triangles to zero."""
         if A.shape[-1] <= MAX_STACKED:
             with contextlib.suppress(np.linalg.LinAlgError):  # one of the matrices is not positive definite
                 return np.linalg.cholesky(A)
-        (potrf,), found = _routines("potrf", dtype=A.dtype), A.copy()
-        for L in found:
-            if potrf(L.T, lower=False, clean=True, overwrite_a=True)[1] != 0:
+        (potrf,) = _routines("potrf", dtype=A.dtype)
+        for L in A:
+            if potrf(L.T, lower=False, clean=clean, overwrite_a=True)[1] != 0:
                 L[...] = np.nan
-        return found
+        return A
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         if B.ndim > 2:
@@ -416,6 +417,8 @@ class NumpyBackend(Backend):
             return _inverse_upper(L.T).T
 
     def lower_cholesky(self, A: Array, d: Array, /) -> Array:
+        if A.ndim > 2:
+            return self._cholesky_each(self.add_diagonal(A, d), clean=False)
         (potrf,) = _routines("potrf", dtype=A.dtype)
         with THREADS.threads_for(A.shape[-1] ** 3 / 3):
             upper, info = potrf(self.add_diagonal(A, d).T, lower=False, clean=False, overwrite_a=True)
@@ -435,7 +438,7 @@ class NumpyBackend(Backend):
             return f(0, M)
         lead = () if groups is None else (groups,)
         found: list[Any] = []
-        for start, stop in _triangle_panels(M) if groups is None else row_ranges(M, max(BLOCK, M // 2 + 1)):
+        for start, stop in _triangle_panels(M) if groups is None else row_ranges(M, max(BLOCK, M // 3 + 1)):
             parts = f(start, stop)
             found = found or [
                 (np.empty if groups is None else np.zeros)((*lead, M, M), dtype=part.dtype) for part in parts

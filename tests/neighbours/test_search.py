@@ -56,6 +56,27 @@ def test_nearest_rows_are_those_of_a_sort(columns, kind, backend):
     np.testing.assert_array_equal(found, [by_distance(X, q, 7) for q in Q])
 
 
+@pytest.mark.parametrize("scale, offset", [(1.0, 0.0), (1.0, 1e5), (1e-30, 0.0), (1e30, 0.0)])
+@pytest.mark.parametrize("kind", ["smooth", "whole"])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_the_nearest_rows_of_one_input_are_those_of_many(columns, kind, scale, offset):
+    X, Q = (scale * rows_of(kind, N, COLUMNS[columns], seed=N) + offset for N in (300, 20))
+    search = search_of(NUMPY, X)
+    assert search._single is not None
+    together = search.nearest(Q, 7)
+    np.testing.assert_array_equal([search.nearest(Q[i : i + 1, :], 7)[0, :] for i in range(20)], together)
+    np.testing.assert_array_equal(search.nearest(Q[:3, :], 7), together[:3, :])
+    np.testing.assert_array_equal(search.nearest(X[:1, :], 300), search.nearest(X[:20, :], 300)[:1, :])
+
+
+def test_one_input_whose_distances_overflow_in_single_precision():
+    X = rows_of("smooth", 300, 2)
+    X[0, :] = 1e30
+    search = search_of(NUMPY, X)
+    np.testing.assert_array_equal(search.nearest(X[5:6, :], 4), search.nearest(X[5:25, :], 4)[:1, :])
+    assert search.nearest(X[:0, :], 4).shape == (0, 4)
+
+
 @pytest.mark.parametrize("kind", ["smooth", "whole"])
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_other_rows_leave_out_the_row_itself(columns, kind, backend):
