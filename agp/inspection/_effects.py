@@ -11,6 +11,7 @@ from agp.backend import Array, backend_of
 from agp.checks import check_whole
 from agp.inspection._subject import Z95, Host, host, of_function, subject_of
 from agp.inspection._table import Table, as_table
+from agp.models import NNGP, VIF
 from agp.random import generator
 
 MEAN_ROWS, BAND_ROWS = 500, 50
@@ -81,7 +82,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
         subject.completed(table.cartesian_product(where, values, np.sort(chosen[:count])))
         for count in (MEAN_ROWS, BAND_ROWS)
     )
-    mean = _average_groups(mean_of_observations(subject.model, many), len(values))
+    mean = _average_groups(_means_along(subject.model, many, len(values)), len(values))
     middle, lower, upper = average_prediction(subject.model, few, len(values), samples=samples, seed=seed)
     lower, upper = mean + lower - middle, mean + upper - middle
     if subject.classes:  # probabilities, or numbers of ordered classes
@@ -113,6 +114,19 @@ def average_prediction(
     ]
     lower, upper = np.percentile(np.stack(averages), [2.5, 97.5], axis=0)
     return mean, lower, upper
+
+
+def _means_along(model: Any, X: Array, groups: int) -> Array:
+    """Compute the means of observations [N, P] so that they do not jump between the groups.
+
+    Row i of each group belongs to line i; nearest neighbours are those of the lines.
+    """
+    if not isinstance(model, (NNGP, VIF)):
+        return mean_of_observations(model, X)
+    xp = backend_of(X).xp
+    lines = xp.permute_dims(xp.reshape(X, (groups, -1, X.shape[1])), (1, 0, 2))
+    means = model.predict_mean_along(lines)
+    return xp.reshape(xp.permute_dims(means, (1, 0, 2)), (X.shape[0], means.shape[2]))
 
 
 def mean_of_observations(model: Any, X: Array) -> Array:

@@ -70,6 +70,34 @@ class NearRegression(Regression):
         """
         return dataclasses.replace(self, sets=self._find_sets(memory=memory))  # type: ignore[type-var]
 
+    @public(ignore="underflow")
+    def predict_mean_along(self, X: Array, /, *, memory: float | None = None) -> Array:
+        """Predict means [L, n, P] along L lines, or any other L groups of inputs, without jumps in a group.
+
+        All inputs of a group are given the union of their neighbours, or of fewer nearest rows of each so that there
+        are about 1,000. `predict_mean` gives each input only its own neighbours, so its means jump where the neighbours
+        change. A group takes O(U^2 (U + D + M)) operations for U rows.
+
+        Parameters
+        ----------
+        X
+            The inputs [L, n, D].
+        memory
+            Memory budget for the search, in MiB.
+
+        Raises
+        ------
+        ValueError
+            If X is not three-dimensional.
+        """
+        predictor = self._predictor_at(X, memory)
+        if X.ndim != 3:
+            msg = f"X has shape {tuple(X.shape)}, but must be [L, n, D]: n inputs of each of L lines."
+            raise ValueError(msg)
+        process: Any = predictor.processes[0]
+        means = [process.project_mean_along(predictor.factors[0], X[i, ...]) for i in range(X.shape[0])]
+        return backend_of(X).xp.stack(means)
+
     def _find_sets(self, rows: Array | None = None, *, memory: float | None = None) -> Array:
         """Return the numbers [n, k] of the neighbours of some rows, or of all."""
         search, N = near_search(self.kernel, self.X), self.X.shape[0]

@@ -72,6 +72,8 @@ def ordered_rows(N: int, seed: int, beside: Array, /, *, last: int = 0) -> Array
     return asarray_like([*generator(seed, 31).permutation(N - last).tolist(), *range(N - last, N)], beside)
 
 
+TOGETHER = 1024
+"""The maximum number of neighbours that several inputs have together, if each has more than one."""
 _SEARCHES: WeakKeyDictionary[Any, NeighbourSearch] = WeakKeyDictionary()
 """The searches of processes that have been used. They are no part of the processes, which can be saved and moved."""
 
@@ -222,9 +224,7 @@ class NearestNeighbours(HoldsRows):
         C, M = self.count + 1, 0 if self.inducing is None else self.inducing.count
         return C * C * (self.kernel.floats_per_entry + 3) + C * (3 * self.width + 2 * M + self.outputs)
 
-    def _group(
-        self, factor: NearFactor, X: Array, sets: Array, own: Array | None
-    ) -> tuple[Array, Array, Array | None]:
+    def _group(self, factor: NearFactor, X: Array, sets: Array, own: Array | None) -> tuple[Array, Array, Array | None]:
         """Return the inputs, the noise and the features of groups; `own` are the features at X."""
         xp, (n, k) = backend_of(X).xp, sets.shape
         index = xp.reshape(sets, (-1,))
@@ -290,6 +290,36 @@ class NearestNeighbours(HoldsRows):
         mean = h - (found.b[:, None, :-1] @ near)[:, 0, :]
         mean = mean if found.features is None else mean + found.features @ factor.mean
         return xp.broadcast_to(mean, (X.shape[0], self.outputs)), near, pull
+
+    def project_mean_along(self, factor: NearFactor, X: Array, /) -> Array:
+        """Return the means [n, P] at inputs of which all have the union of their neighbours, so that none jumps.
+
+        If the union has more than `TOGETHER` rows, each input contributes fewer of its nearest rows.
+        """
+        B = backend_of(X)
+        union = self._union_of(self.search.nearest(X, self.count, memory=self.memory))
+        near, noise = B.xp.take(self.X, union, axis=0), B.xp.take(self.noise, union)
+        L = cholesky(B.add_diagonal(self._residual_covariance(factor, near, None, union), noise))
+        weights = B.solve_triangular(L, self._residual_covariance(factor, near, X, union))
+        weights = B.solve_triangular(L, weights, transpose=True).mT
+        mean = self.mean_function(X)[0] + weights @ B.xp.take(factor.residual, union, axis=0)
+        if factor.features is not None:
+            u = self._features_at(factor, X, None) - weights @ self._features_at(factor, near, union)
+            mean = mean + u @ factor.mean
+        return mean
+
+    def _union_of(self, sets: Array) -> Array:
+        """Return the union of as many of the nearest rows of each input as fit into `TOGETHER`, but at least one."""
+        xp = backend_of(sets).xp
+
+        def union(k: int) -> Array:
+            return xp.unique_values(xp.reshape(sets[:, :k], (-1,)))
+
+        least, most = 1, sets.shape[1]
+        while least < most:
+            k = (least + most + 1) // 2
+            least, most = (k, most) if union(k).shape[0] <= TOGETHER else (least, k - 1)
+        return union(least)
 
     def project_covariance(self, factor: NearFactor, X: Array, /) -> Array:
         """Return the covariances [P, n, n] of the errors f - W e of all predictions."""

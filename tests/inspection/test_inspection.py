@@ -53,6 +53,16 @@ def test_partial_dependence_is_the_average_over_rows_with_one_value(backend):
 
 
 @pytest.mark.slow
+def test_the_partial_dependence_of_nearest_rows_has_no_seams():
+    parts = {"kernel": EXACT.kernel, "likelihood": EXACT.likelihood, "mean_function": EXACT.mean_function}
+    near = agp.NNGP.from_data(X, Y, neighbours=10, **parts)
+    effect = partial_dependence(near, X, 1)
+    lines = np.repeat(X[:, None, :], len(effect.values), axis=1)
+    lines[:, :, 1] = effect.values
+    np.testing.assert_allclose(effect.mean, near.predict_mean_along(lines).mean(axis=0), atol=1e-10)
+    assert np.max(np.abs(effect.mean - near.predict_mean(lines).mean(axis=0))) > 1e-6
+
+
 def test_of_a_linear_function_the_partial_dependence_is_its_slope():
     y = 3.0 * X[:, :1] - X[:, 1:] + 0.01 * RNG.standard_normal((40, 1))
     model = agp.fit_lbfgs(agp.GPR.from_data(X, y, kernel=agp.Linear()), X, y, max_iterations=50).model

@@ -8,6 +8,8 @@ from helpers import JAX, TORCH, assert_close, toy_data
 
 import agp
 from agp import GPR, NNGP, RBF, VIF, Bernoulli, Gaussian, White, train, tree
+from agp.means import LinearMean, ZeroMean
+from agp.processes import _near
 
 X, Y = toy_data(60)
 CLASSES = {"nngp": NNGP, "nngp-others": NNGP, "vif": VIF}
@@ -56,6 +58,45 @@ def test_predictions_are_near_those_of_an_exact_model(name):
     found, expected = model.predict(new), exact.predict(new)
     assert np.sqrt(np.mean((found.mean - expected.mean) ** 2)) < 0.1 * np.std(Y)
     assert 1.0 <= np.median(found.variance / expected.variance) < 2.5
+
+
+@pytest.mark.parametrize("name", ["nngp", "vif"])
+def test_with_all_rows_as_neighbours_means_along_lines_are_those_of_points(name, backend):
+    options = {"num_inducing": 6} if name == "vif" else {}
+    parts = {"kernel": RBF(1.0, 0.5), "likelihood": Gaussian(0.01), "mean_function": LinearMean(np.ones((2, 1)))}
+    model = backend.move(CLASSES[name].from_data(X, Y, neighbours=60, **options, **parts))
+    lines = np.random.default_rng(0).normal(size=(3, 4, 2))
+    found = backend.numpy(model.predict_mean_along(backend.array(lines)))
+    expected = backend.numpy(model.predict_mean(backend.array(lines.reshape(12, 2))))
+    assert_close(found, expected.reshape(3, 4, 1), 1e-9)
+
+
+def test_means_along_a_line_are_those_of_an_exact_model_of_the_union(monkeypatch):
+    parts = {"kernel": RBF(1.0, 0.5), "likelihood": Gaussian(0.01), "mean_function": ZeroMean()}
+    model = NNGP.from_data(X, Y, neighbours=8, **parts)
+    line = np.linspace([-1.0, 0.5], [1.0, 0.0], 30)
+    near = np.argsort(np.sum((X[None, :, :] - line[:, None, :]) ** 2, axis=2), axis=1)
+    for most in (1024, 14):
+        monkeypatch.setattr(_near, "TOGETHER", most)
+        found = model.predict_mean_along(line[None, :, :])[0]
+        k = 8 if most > 14 else max(k for k in range(1, 8) if len(np.unique(near[:, :k])) <= most)
+        used = np.unique(near[:, :k])
+        assert_close(found, GPR.from_data(X[used], Y[used], **parts).predict_mean(line), 1e-9)
+
+
+def test_means_do_not_jump_along_a_line():
+    model = NNGP.from_data(X, Y, neighbours=5, kernel=RBF(1.0, 0.5), likelihood=Gaussian(0.01))
+    line = np.linspace([-1.0, 0.5], [1.0, 0.0], 2001)
+    steps, together = (
+        np.abs(np.diff(mean[:, 0]))
+        for mean in (model.predict_mean(line), model.predict_mean_along(line[None, :, :])[0])
+    )
+    assert np.max(together) < 0.2 * np.max(steps)
+
+
+def test_lines_have_three_axes():
+    with pytest.raises(ValueError, match=r"\[L, n, D\]"):
+        build("nngp").predict_mean_along(X)
 
 
 def test_the_seed_is_that_of_the_order():

@@ -56,7 +56,7 @@ def test_nearest_rows_are_those_of_a_sort(columns, kind, backend):
     np.testing.assert_array_equal(found, [by_distance(X, q, 7) for q in Q])
 
 
-@pytest.mark.parametrize("scale, offset", [(1.0, 0.0), (1.0, 1e5), (1e-30, 0.0), (1e30, 0.0)])
+@pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (1.0, 1e5), (1e-30, 0.0), (1e30, 0.0)])
 @pytest.mark.parametrize("kind", ["smooth", "whole"])
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_the_nearest_rows_of_one_input_are_those_of_many(columns, kind, scale, offset):
