@@ -1,5 +1,6 @@
 """The effect of one column on predictions, averaged over the data."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -16,6 +17,11 @@ from agp.random import generator
 
 MEAN_ROWS, BAND_ROWS = 500, 50
 """The maximum numbers of rows for the average prediction, and for its uncertainty."""
+NEAR = (NNGP, VIF)
+"""The models with neighbours."""
+NEAR_ROWS, NEAR_NEIGHBOURS = 200, 50
+"""For models with neighbours, the maximum number of rows for the average prediction, and the maximum number of
+neighbours for its uncertainty, whose joint covariance contains the union of the neighbours of all rows."""
 GRID = 25
 """The maximum number of values at which the effect of a numeric column is computed."""
 CATEGORIES = 12
@@ -64,8 +70,9 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
         The effect. A numeric column is evaluated at 25 values between its 1st and 99th percentiles, or at all of its
         values if there are at most 25; a categorical column is evaluated at its 12 most frequent values. Predictions
         are averaged over at most 500 rows. The band contains 95 % of the posterior of the *function*, averaged over at
-        most 50 rows. The averages and the band are in the units of the observations: probabilities for classes, and
-        class numbers 0, 1 and so on for ordered classes.
+        most 50 rows. For models with neighbours, predictions are averaged over at most 200 rows, without jumps
+        (`NNGP.predict_mean_along`), and the band is that of at most 50 neighbours. The averages and the band are in the
+        units of the observations: probabilities for classes, and class numbers 0, 1 and so on for ordered classes.
 
     Raises
     ------
@@ -80,10 +87,11 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     values, chosen = _grid(table, where), rng.permutation(table.rows)
     many, few = (
         subject.completed(table.cartesian_product(where, values, np.sort(chosen[:count])))
-        for count in (MEAN_ROWS, BAND_ROWS)
+        for count in (NEAR_ROWS if isinstance(subject.model, NEAR) else MEAN_ROWS, BAND_ROWS)
     )
     mean = _average_groups(_means_along(subject.model, many, len(values)), len(values))
-    middle, lower, upper = average_prediction(subject.model, few, len(values), samples=samples, seed=seed)
+    rough = _with_fewer_neighbours(subject.model)
+    middle, lower, upper = average_prediction(rough, few, len(values), samples=samples, seed=seed)
     lower, upper = mean + lower - middle, mean + upper - middle
     if subject.classes:  # probabilities, or numbers of ordered classes
         lower, upper = np.maximum(lower, 0.0), np.minimum(upper, max(1.0, len(subject.order) - 1.0))
@@ -121,12 +129,18 @@ def _means_along(model: Any, X: Array, groups: int) -> Array:
 
     Row i of each group belongs to line i; nearest neighbours are those of the lines.
     """
-    if not isinstance(model, (NNGP, VIF)):
+    if not isinstance(model, NEAR):
         return mean_of_observations(model, X)
     xp = backend_of(X).xp
     lines = xp.permute_dims(xp.reshape(X, (groups, -1, X.shape[1])), (1, 0, 2))
     means = model.predict_mean_along(lines)
     return xp.reshape(xp.permute_dims(means, (1, 0, 2)), (X.shape[0], means.shape[2]))
+
+
+def _with_fewer_neighbours(model: Any) -> Any:
+    if not isinstance(model, NEAR):
+        return model
+    return dataclasses.replace(model, neighbours=min(model.neighbours, NEAR_NEIGHBOURS))
 
 
 def mean_of_observations(model: Any, X: Array) -> Array:

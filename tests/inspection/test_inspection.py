@@ -10,7 +10,7 @@ from helpers import STRICT
 import agp
 from agp.errors import ConvergenceWarning
 from agp.estimators import GPClassifier, GPRegressor
-from agp.inspection import as_table, average_prediction, inducing_inputs, partial_dependence, subject_of
+from agp.inspection import _effects, as_table, average_prediction, inducing_inputs, partial_dependence, subject_of
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (40, 2))
@@ -61,6 +61,18 @@ def test_the_partial_dependence_of_nearest_rows_has_no_seams():
     lines[:, :, 1] = effect.values
     np.testing.assert_allclose(effect.mean, near.predict_mean_along(lines).mean(axis=0), atol=1e-10)
     assert np.max(np.abs(effect.mean - near.predict_mean(lines).mean(axis=0))) > 1e-6
+
+
+def test_the_band_of_nearest_rows_has_few_neighbours(monkeypatch):
+    parts = {"kernel": EXACT.kernel, "likelihood": EXACT.likelihood}
+    near = agp.NNGP.from_data(X, Y, neighbours=10, **parts)
+    width, narrow = (
+        (e.upper - e.lower).mean() for e in (partial_dependence(near, X, 1), partial_dependence(EXACT, X, 1))
+    )
+    assert width == pytest.approx(narrow, rel=0.5)
+    monkeypatch.setattr(_effects, "NEAR_NEIGHBOURS", 2)
+    wide = partial_dependence(near, X, 1)
+    assert (wide.upper - wide.lower).mean() > 1.2 * width
 
 
 def test_of_a_linear_function_the_partial_dependence_is_its_slope():
@@ -127,7 +139,7 @@ def _no_joint_covariance(*_):
 def deep():
     """A deep model of two layers."""
     parts = [agp.SVGP.from_data(X, X if i == 0 else Y, num_inducing=6, posterior="whitened").process for i in range(2)]
-    return agp.SVGP(agp.processes.Deep(tuple(parts), samples=3), agp.Gaussian(0.1))
+    return agp.SVGP(agp.processes.Deep(tuple(parts), samples=3), agp.Gaussian(np.asarray(0.1)))
 
 
 @pytest.mark.long

@@ -205,7 +205,7 @@ def test_a_data_frame_gives_the_axis_its_name(tmp_path):
 @pytest.mark.long
 def test_deep_models_and_counts_are_drawn(tmp_path):
     parts = [agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened").process for _ in range(2)]
-    model = agp.SVGP(agp.processes.Deep(tuple(parts), samples=2), agp.Gaussian(0.1))
+    model = agp.SVGP(agp.processes.Deep(tuple(parts), samples=2), agp.Gaussian(np.asarray(0.1)))
     assert "mean" in lines(saved(plot_fit(model, X, Y), tmp_path).axes[0])
     counts = np.floor(5.0 + 4.0 * Y)
     (ax,) = saved(plot_fit(agp.TVGP.from_data(X, counts, likelihood=agp.Poisson()), X, counts), tmp_path).axes
