@@ -1,6 +1,5 @@
 """The effect of one column on predictions, averaged over the data."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,18 +9,14 @@ import numpy.typing as npt
 
 from agp.backend import Array, backend_of
 from agp.checks import check_whole
-from agp.inspection._subject import Z95, Host, host, of_function, subject_of
+from agp.inspection._subject import NEAR, Z95, Host, host, of_function, subject_of, with_fewer_neighbours
 from agp.inspection._table import Table, as_table
-from agp.models import NNGP, VIF
 from agp.random import generator
 
 MEAN_ROWS, BAND_ROWS = 500, 50
 """The maximum numbers of rows for the average prediction, and for its uncertainty."""
-NEAR = (NNGP, VIF)
-"""The models with neighbours."""
-NEAR_ROWS, NEAR_NEIGHBOURS = 200, 50
-"""For models with neighbours, the maximum number of rows for the average prediction, and the maximum number of
-neighbours for its uncertainty, whose joint covariance contains the union of the neighbours of all rows."""
+NEAR_ROWS = 200
+"""The maximum number of rows for the average prediction of models with neighbours."""
 GRID = 25
 """The maximum number of values at which the effect of a numeric column is computed."""
 CATEGORIES = 12
@@ -90,7 +85,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
         for count in (NEAR_ROWS if isinstance(subject.model, NEAR) else MEAN_ROWS, BAND_ROWS)
     )
     mean = _average_groups(_means_along(subject.model, many, len(values)), len(values))
-    rough = _with_fewer_neighbours(subject.model)
+    rough = with_fewer_neighbours(subject.model)  # a joint covariance contains the union of the neighbours of all rows
     middle, lower, upper = average_prediction(rough, few, len(values), samples=samples, seed=seed)
     lower, upper = mean + lower - middle, mean + upper - middle
     if subject.classes:  # probabilities, or numbers of ordered classes
@@ -135,12 +130,6 @@ def _means_along(model: Any, X: Array, groups: int) -> Array:
     lines = xp.permute_dims(xp.reshape(X, (groups, -1, X.shape[1])), (1, 0, 2))
     means = model.predict_mean_along(lines)
     return xp.reshape(xp.permute_dims(means, (1, 0, 2)), (X.shape[0], means.shape[2]))
-
-
-def _with_fewer_neighbours(model: Any) -> Any:
-    if not isinstance(model, NEAR):
-        return model
-    return dataclasses.replace(model, neighbours=min(model.neighbours, NEAR_NEIGHBOURS))
 
 
 def mean_of_observations(model: Any, X: Array) -> Array:

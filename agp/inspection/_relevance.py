@@ -12,7 +12,7 @@ from agp.checks import check_whole
 from agp.errors import require
 from agp.inducing import Inducing, Points
 from agp.inspection._effects import mean_of_observations
-from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of
+from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of, with_fewer_neighbours
 from agp.kernels import Kernel, Stationary
 from agp.likelihoods import LogNormal
 from agp.models import Model, level_probabilities
@@ -202,9 +202,9 @@ def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tup
     """Return the model and a sample of the training data stored in it, or else of X and y; None without either."""
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
-        names = [name for name in ("X", "y", "weights", "offset", "noise") if name in held]
+        names = [name for name in ("X", "y", "weights", "offset", "noise", "squares") if name in held]
         found = dict(zip(names, _sample(*(held[name] for name in names), count=CURVATURE_ROWS, seed=seed), strict=True))
-        return tree.with_leaves(subject.model, found), found["X"], found["y"]
+        return tree.with_leaves(with_fewer_neighbours(subject.model), found), found["X"], found["y"]
     if X is None or y is None:
         return None
     targets = subject.targets(y)
@@ -306,7 +306,8 @@ def permutation_importance(
     repeats
         The number of times that each column is shuffled.
     max_rows
-        The maximum number of rows. For a larger table, a random sample of this size is used.
+        The maximum number of rows. For a larger table, a random sample of this size is used. Nearest-neighbour models
+        predict them from at most 50 neighbours.
     seed
         The seed for the sample and the shuffles.
 
@@ -358,7 +359,7 @@ class _Shuffled:
     """
 
     def __init__(self, subject: Subject, X: Array, groups: list[list[int]]) -> None:
-        self.subject = replace(subject, model=subject.predictor())  # computed once
+        self.subject = replace(subject, model=with_fewer_neighbours(subject.predictor()))  # computed once
         self.X, self.host, self.groups = X, np.asarray(to_numpy(X)), groups
 
     def fit(self, *_: Any) -> None:

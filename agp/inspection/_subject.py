@@ -1,5 +1,6 @@
 """A common interface to trained models and estimators: inputs, predictions, and names of columns and classes."""
 
+import dataclasses
 import re
 import warnings
 from collections.abc import Callable
@@ -15,11 +16,17 @@ from agp.errors import RepairWarning
 from agp.inducing import Points
 from agp.inspection._table import column_names
 from agp.likelihoods import Bernoulli, RobustMax, Softmax
-from agp.models import Model, level_probabilities
+from agp.models import NNGP, VIF, Model, level_probabilities
+from agp.predictors import Predictor
+from agp.processes import NearestNeighbours
 
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the standard normal distribution."""
 
+NEAR = (NNGP, VIF)
+"""The models with neighbours."""
+NEAR_NEIGHBOURS = 50
+"""The maximum number of neighbours where very many predictions are needed."""
 Host = npt.NDArray[np.float64]
 INNER = re.compile(r"\blayers\.[1-9]")
 """A pattern that matches paths inside inner layers."""
@@ -176,6 +183,22 @@ def subject_of(x: Any) -> Subject:
     facts = tuple(fitted.get("_row_facts", ()))
     parts = names, columns, classes, order, sources, facts
     return Subject(fitted["model_"], x._imputing_predictor, inputs, completed, *parts)
+
+
+def with_fewer_neighbours(x: Any) -> Any:
+    """Return a model, or its predictor, with at most `NEAR_NEIGHBOURS` neighbours for each row."""
+    if isinstance(x, NEAR):
+        return dataclasses.replace(x, neighbours=min(x.neighbours, NEAR_NEIGHBOURS), sets=None)
+    if isinstance(x, Predictor):
+        return dataclasses.replace(x, processes=tuple(map(_of_fewer_neighbours, x.processes)))
+    return x
+
+
+def _of_fewer_neighbours(process: Any) -> Any:
+    if not isinstance(process, NearestNeighbours) or process.inducing is not None:  # the factor depends on k
+        return process
+    fewer = dataclasses.replace(process, neighbours=min(process.neighbours, NEAR_NEIGHBOURS))
+    return fewer.with_search(process.search)
 
 
 def of_function(likelihood: Any, f: Array) -> Array:

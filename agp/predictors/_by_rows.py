@@ -156,6 +156,9 @@ class ByRows(ABC):
         B = backend_of(X)
         if B.is_lazy:
             return self._lazily(f, X, memory, names, *others, of=of, are_moments=are_moments)
+        if self.imputations is not None and not bool(B.xp.any(B.xp.isnan(X))):
+            known: Any = dataclasses.replace(self, imputations=None)  # type: ignore[type-var]
+            return known._in_chunks(f, X, memory, names, *others, of=of, are_moments=are_moments)
         batch = X.shape[:-1]
         rows = [x if x is None or x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
 

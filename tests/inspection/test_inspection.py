@@ -10,7 +10,7 @@ from helpers import STRICT
 import agp
 from agp.errors import ConvergenceWarning
 from agp.estimators import GPClassifier, GPRegressor
-from agp.inspection import _effects, as_table, average_prediction, inducing_inputs, partial_dependence, subject_of
+from agp.inspection import _subject, as_table, average_prediction, inducing_inputs, partial_dependence, subject_of
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (40, 2))
@@ -70,7 +70,7 @@ def test_the_band_of_nearest_rows_has_few_neighbours(monkeypatch):
         (e.upper - e.lower).mean() for e in (partial_dependence(near, X, 1), partial_dependence(EXACT, X, 1))
     )
     assert width == pytest.approx(narrow, rel=0.5)
-    monkeypatch.setattr(_effects, "NEAR_NEIGHBOURS", 2)
+    monkeypatch.setattr(_subject, "NEAR_NEIGHBOURS", 2)
     wide = partial_dependence(near, X, 1)
     assert (wide.upper - wide.lower).mean() > 1.2 * width
 

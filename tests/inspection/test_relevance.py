@@ -1,5 +1,6 @@
 """What matters: shares of the prior variance, importance by shuffling, their error bars; units, categories, rows."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -209,6 +210,32 @@ def test_rows_are_sampled(exact):
     assert found.rows == 50
     again = permutation_importance(exact, np.tile(X, (3, 1)), np.tile(Y, (3, 1)), max_rows=50)
     np.testing.assert_array_equal(found.mean, again.mean)
+
+
+@pytest.mark.parametrize("kind", [agp.NNGP, agp.VIF])
+def test_models_with_neighbours_have_error_bars_of_some_rows(exact, kind, monkeypatch):
+    monkeypatch.setattr("agp.inspection._relevance.CURVATURE_ROWS", 40)
+    parts = {"kernel": exact.kernel, "likelihood": exact.likelihood, "weights": np.full(N, 2.0)}
+    options = {"num_inducing": 5} if kind is agp.VIF else {}
+    model = kind.from_data(X, Y, neighbours=39, **options, **parts)
+    model = dataclasses.replace(model, squares=np.full(N, 0.01))
+    assert model.sets.shape == (N, 39)
+    found = kernel_relevance(model)
+    assert found.reason == ""
+    assert found.rows == 40
+    expected = kernel_relevance(exact)
+    np.testing.assert_allclose(found.mean, expected.mean)
+    factors = [one.lengthscales[0].factor for one in (found, expected)]
+    assert factors[0] == pytest.approx(factors[1], rel=0.1)
+
+
+def test_shuffled_columns_are_predicted_from_few_neighbours(exact, monkeypatch):
+    near = agp.NNGP.from_data(X, Y, neighbours=N, kernel=exact.kernel, likelihood=exact.likelihood)
+    found = permutation_importance(near, repeats=3)
+    np.testing.assert_allclose(found.mean, permutation_importance(exact, repeats=3).mean, rtol=0.2, atol=0.02)
+    monkeypatch.setattr("agp.inspection._subject.NEAR_NEIGHBOURS", 3)
+    fewer = dataclasses.replace(near, neighbours=3)
+    np.testing.assert_array_equal(permutation_importance(near).mean, permutation_importance(fewer).mean)
 
 
 @pytest.mark.slow
