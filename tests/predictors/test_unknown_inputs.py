@@ -66,6 +66,19 @@ def test_complete_rows_are_predicted_as_before_to_the_bit(name):
         np.testing.assert_array_equal(found, number)
 
 
+def test_complete_rows_need_no_memory_for_imputations(monkeypatch):
+    plain = model_of("gpr").predictor()
+    predictor, chunks = imputing(plain), []
+    rows = type(plain)._chunk_rows
+    monkeypatch.setattr(
+        type(plain), "_chunk_rows", lambda self, *given: chunks.append(rows(self, *given)) or chunks[-1]
+    )
+    X = np.tile(KNOWN, (10_000, 1))
+    for one in (plain, predictor):
+        one.predict_mean(X)
+    assert chunks[0] == chunks[1] < len(X)
+
+
 def test_samples_of_deep_processes_are_averaged_one_by_one():
     plain, y = model_of("deep-wsvgp").predictor(), np.linspace(-1.0, 1.0, 6)
     R = model_of("deep-wsvgp").prediction_samples
