@@ -436,13 +436,11 @@ class NumpyBackend(Backend):
     ) -> tuple[Array, ...]:
         if M * M <= TILE:
             return f(0, M)
-        lead = () if groups is None else (groups,)
+        allocate, lead = (np.empty, ()) if groups is None else (np.zeros, (groups,))
         found: list[Any] = []
         for start, stop in _triangle_panels(M) if groups is None else row_ranges(M, max(BLOCK, M // 3 + 1)):
             parts = f(start, stop)
-            found = found or [
-                (np.empty if groups is None else np.zeros)((*lead, M, M), dtype=part.dtype) for part in parts
-            ]
+            found = found or [allocate((*lead, M, M), dtype=part.dtype) for part in parts]
             for x, part in zip(found, parts, strict=True):
                 x[..., start:stop, :stop] = part
         return tuple(found)
