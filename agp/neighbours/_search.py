@@ -234,7 +234,7 @@ class _SingleDistances:
             self._centre = np.mean(rows, axis=0)
             x = rows - self._centre
             squares = np.sum(x * x, axis=1)
-            self._table = np.concatenate([x.T, squares[None, :]]).astype(np.float32)  # [D + 1, N]
+            self._table = np.ascontiguousarray(np.concatenate([x.T, squares[None, :]]), dtype=np.float32)  # [D + 1, N]
             self._largest = float(np.max(squares)) ** 0.5
 
     def candidates(self, q: Any, k: int) -> Any:
