@@ -42,7 +42,7 @@ SHARED = PREDICTIONS | {"predictor", "bound", "priors", "outputs"}
 PARTS = {"kernel", "inducing", "posterior", "mean_function"}
 SETTINGS = {"rank", "probes", "tolerance", "prediction_tolerance", "max_iterations", "lanczos_steps"}
 KNOWN = {"weights", "offset", "noise"}
-NEAR = {"neighbours", "renew_neighbours", "seed", "sets", "squares"}
+NEAR = {"neighbours", "predict_mean_along", "renew_neighbours", "seed", "sets", "squares"}
 OWN = {
     Model: set(),
     Variational: set(),
