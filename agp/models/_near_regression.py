@@ -11,7 +11,7 @@ from agp.backend import Array, Pullback, backend_of, row_numbers
 from agp.batch import Batch
 from agp.bounds import Expansion, NearRows, expand_near, near_densities, near_evidence, targets_of
 from agp.checks import check_whole
-from agp.chunking import cached_rows, row_ranges, rows_within, tile_rows
+from agp.chunking import cached_rows, check_memory, row_ranges, rows_within, tile_rows
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
@@ -88,15 +88,20 @@ class NearRegression(Regression):
         Raises
         ------
         ValueError
-            If X is not three-dimensional.
+            If X is not three-dimensional, or has unknown cells, or if the budget is not positive.
+
+        Source: for one group, the posterior of an exact GP given the rows of the union (docs/methods/neighbours.md).
         """
+        check_memory(memory)
         predictor = self._predictor_at(X, memory)
         if X.ndim != 3:
             msg = f"X has shape {tuple(X.shape)}, but must be [L, n, D]: n inputs of each of L lines."
             raise ValueError(msg)
-        process: Any = predictor.processes[0]
-        means = [process.project_mean_along(predictor.factors[0], X[i, ...]) for i in range(X.shape[0])]
-        return backend_of(X).xp.stack(means)
+
+        def means(process: Any, factor: Any, x: Array) -> Array:
+            return process.project_mean_along(factor, x)
+
+        return predictor._map_sets(means, X)
 
     def _find_sets(self, rows: Array | None = None, *, memory: float | None = None) -> Array:
         """Return the numbers [n, k] of the neighbours of some rows, or of all."""

@@ -94,9 +94,14 @@ def test_means_do_not_jump_along_a_line():
     assert np.max(together) < 0.2 * np.max(steps)
 
 
-def test_lines_have_three_axes():
+def test_lines_have_three_axes_and_no_unknown_cells():
+    model = build("nngp")
     with pytest.raises(ValueError, match=r"\[L, n, D\]"):
-        build("nngp").predict_mean_along(X)
+        model.predict_mean_along(X)
+    with pytest.raises(ValueError, match="4 NaN or infinite entries"):
+        model.predict_mean_along(np.full((1, 2, 2), np.nan))
+    with pytest.raises(ValueError, match="memory is -1"):
+        model.predict_mean_along(X[None, :, :], memory=-1)
 
 
 def test_the_seed_is_that_of_the_order():
