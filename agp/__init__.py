@@ -221,26 +221,6 @@ _HOMES: dict[str, str] = {
 }
 """The public names of this package, by the subpackage that defines them."""
 
-_MOVED: dict[str, str] = {
-    "actions": "BlockActions DenseActions FixedActions",
-    "errors": (
-        "BackendError CheckpointError ConvergenceWarning FileError Interrupted NoSignalWarning NonFiniteError "
-        "NotPositiveDefiniteError RepairWarning UntouchedWarning"
-    ),
-    "inducing": "PatchGrid Patches Points Together",
-    "posteriors": (
-        "DiagonalMarginal DiagonalWhitened Dual DualInverseFree FullSiteLikelihoodForm FullSiteRelaxed "
-        "InverseFree LikelihoodForm Marginal Orthogonal PriorSpread Relaxed RelaxedOrthogonal RelaxedUnion "
-        "Whitened"
-    ),
-    "processes": "Deep EachPatch Known Mixed Sparse Stack",
-    "selection": "RegressionResult",
-}
-"""Names that this package had in 0.2, by their present subpackage. They work for one more release."""
-
-_RENAMED = {"EachPatch": "Patchwise", "Known": "FixedMap", "Mixed": "LinearMixing", "Together": "JointInducing"}
-"""Present names of those that were also renamed."""
-
 _NEEDED = {"estimators": ("narwhals", "sklearn"), "plot": ("matplotlib",)}
 """The optional libraries that subpackages require."""
 
@@ -249,7 +229,7 @@ def _by_name(table: dict[str, str]) -> dict[str, str]:
     return {name: package for package, names in table.items() for name in names.split()}
 
 
-_PACKAGE_OF, _NEW_PACKAGE_OF = _by_name(_HOMES), _by_name(_MOVED)
+_PACKAGE_OF = _by_name(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -257,16 +237,8 @@ def __getattr__(name: str) -> Any:
         found = vars(importlib.import_module(f"agp.{_PACKAGE_OF[name]}"))[name]
         globals()[name] = found
         return found
-    if name in _PACKAGES.split() or name == "draws":  # deprecated
+    if name in _PACKAGES.split():
         return importlib.import_module(f"agp.{name}")
-    if name in _NEW_PACKAGE_OF:
-        import warnings
-
-        home = f"agp.{_NEW_PACKAGE_OF[name]}"
-        new = _RENAMED.get(name, name)
-        msg = f"agp.{name} will be removed in the next release; write {home}.{new}."
-        warnings.warn(msg, DeprecationWarning, stacklevel=2)
-        return vars(importlib.import_module(home))[new]
     msg = f"module 'agp' has no attribute {name!r}"
     raise AttributeError(msg)
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
-from agp._deprecated import former_methods
 from agp.backend import Array, Backend, backend_of
 
 __all__ = ["LOWER", "NONNEGATIVE", "ORDERED", "POSITIVE", "REAL", "Constraint"]
 
 
-@former_methods(violated="is_violated")
 @dataclass(frozen=True)
 class Constraint:
     """The identity map, for any real value. Other constraints override all of its methods."""

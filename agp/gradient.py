@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 from agp import tree
 from agp._context import public
-from agp._deprecated import former_names
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.checks import check_model, check_results
@@ -14,8 +13,6 @@ from agp.priors import log_prior
 from agp.speculation import speculate
 
 __all__ = ["gradient_of_batch", "value_and_gradient"]
-
-__getattr__ = former_names(__name__, gradient_of="gradient_of_batch")
 
 GradientMode = Literal["closed-form", "autodiff"]
 

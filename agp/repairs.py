@@ -13,15 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agp import tree
-from agp._deprecated import former_names
 from agp.backend import Array, assume, backend_of, collect_reports, current_collector, to_numpy
 from agp.errors import NotPositiveDefiniteError, RepairWarning
 
 __all__ = ["Kind", "Report", "Tally", "collect_reports", "pack_reports", "propagate_reports", "report", "sum_reports"]
-
-__getattr__ = former_names(
-    __name__, collected="collect_reports", packed="pack_reports", reported="propagate_reports", summed="sum_reports"
-)
 
 
 class Kind(NamedTuple):

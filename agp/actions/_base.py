@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from typing import Self
 
-from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 
 
@@ -12,9 +11,6 @@ def whole_numbers(count: int, x: Array, /) -> Array:
     return backend_of(x).xp.arange(count, **{name: value for name, value in like(x).items() if name != "dtype"})
 
 
-@former_methods(
-    chosen="is_chosen", dependent="dependent_columns", normalised="normalise", normalises="is_scale_invariant"
-)
 class Actions(ABC):
     """The matrix S [m, i] of i actions over m rows of the data, as a linear map.
 

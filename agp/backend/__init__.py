@@ -6,7 +6,6 @@ is loaded when agp receives the first array of its library, or when you call `ge
 their backend: functions call `backend_of(array)`, which looks up the array's type in a dictionary.
 """
 
-from agp._deprecated import former_names
 from agp.backend._arrays import as_widest_float, asarray_like, like, to_numpy
 from agp.backend._discovery import BackendStatus, backend_of, get_backend, known_backends, register_backend
 from agp.backend._folds import map_arrays
@@ -30,8 +29,6 @@ __all__ = [
     "register_backend",
     "to_numpy",
 ]
-
-__getattr__ = former_names(__name__, mapped="map_arrays", placed="asarray_like", wide="as_widest_float")
 
 # for other subpackages
 from agp.backend._arrays import constant, constants, numbers_of, row_numbers

@@ -27,11 +27,6 @@ class BackendStatus(NamedTuple):
     conformance: bool
     is_lazy: bool = False
 
-    @property
-    def rows_elsewhere(self) -> bool:
-        """Deprecated; use `is_lazy`."""
-        return self.is_lazy
-
 
 _REGISTERED: dict[str, Backend] = {}
 _BY_TYPE: dict[type, Backend] = {}

@@ -4,7 +4,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from agp._deprecated import former_methods
 from agp.backend._control import ControlFlow
 from agp.backend._folds import Folds, row_blocks
 from agp.backend._library import Array
@@ -16,7 +15,6 @@ T = TypeVar("T")
 CHECKSUM_ROWS = 65_536
 
 
-@former_methods(gathered="gather", generated_rows="generate_rows", rows_elsewhere="is_lazy", selected="take_rows")
 class Backend(Mathematics, ControlFlow, Folds):
     """Interface to an array library; the defaults are for eager libraries without automatic differentiation.
 

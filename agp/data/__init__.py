@@ -1,6 +1,5 @@
 """Loading of data sets from installed packages or from files, as NumPy or Dask arrays."""
 
-from agp._deprecated import former_names
 from agp.data._dataset import Dataset, load
 from agp.data._open_rows import OpenRows, open_rows
 from agp.data._sources import Table, from_npz, from_table, load_bundled
@@ -18,8 +17,6 @@ __all__ = [
     "open_rows",
     "read_table",
 ]
-
-__getattr__ = former_names(__name__, bundled="load_bundled")
 
 # for other subpackages
 from agp.data._dataset import TaskName

@@ -402,7 +402,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if found is None:
             found = self.model_.predictor()
             found = replace(found, {"likelihood": self._likelihood_of(found.likelihood)})
-            largest = vars(self).get("_largest")  # absent from files of version 0.2.0
+            largest = vars(self).get("_largest")
             found = _PREDICTORS[self.model_] = saturate(found, largest, first_leaf(self.model_))
         return found
 

@@ -36,8 +36,6 @@ FITTED_TYPES: dict[str, type] = {
     "_single": bool,
 }
 """The types of the attributes that training sets, except for the model, the columns, the classes and the history."""
-FORMER_DEFAULTS = {"learned_": True}
-"""The values of attributes that are absent from files written by version 0.2.0."""
 TEXT_LABELS = ("object", "str")
 LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 LABELS += ("float32", "float64")
@@ -160,7 +158,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         what = f"the names of {count} columns"
         names = _check(len(_texts(names, what)) == count, names, what)
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
-    estimator.left_out_ = _texts(facts.get("left out", []), "a list of strings")  # absent from files of version 0.2.0
+    estimator.left_out_ = _texts(facts["left out"], "a list of strings")
     if "largest" in facts:
         largest = facts["largest"]
         sound = isinstance(largest, list) and all(type(x) is float and 0.0 < x < math.inf for x in largest)
@@ -201,14 +199,14 @@ def _fitted_attributes(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
         if type(value) is not FITTED_TYPES[name]:
             msg = f"its {name} is {value!r:.80}, which has the wrong type"
             raise TypeError(msg)
-    expected = FITTED_TYPES.keys() - FORMER_DEFAULTS.keys() - ({"_single"} if cls is GPClassifier else set())
+    expected = FITTED_TYPES.keys() - ({"_single"} if cls is GPClassifier else set())
     if missing := sorted(expected - facts.keys()):
         msg = f"it has no {missing[0]}"
         raise ValueError(msg)
     if facts["method_"] not in METHODS:
         msg = f"its method is {facts['method_']!r:.80}, which is not a method of agp"
         raise ValueError(msg)
-    return FORMER_DEFAULTS | dict(facts)
+    return dict(facts)
 
 
 def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | None]) -> dict[str, Any]:
@@ -320,12 +318,12 @@ def columns_of(state: dict[str, Any]) -> Columns:
     check_choice("missing", found.missing, MISSING)
     found.imputer = imputer
     numbers = width if state["of"] == "array" else len(state["numbers"])
-    found.quantiles = _quantiles(state.get("quantiles"), numbers)
+    found.quantiles = _quantiles(state["quantiles"], numbers)
     if state["of"] == "array":
         found.named, found.numbers = False, [*column_names(width)]
         return found
     found.numbers, found.categories = (_texts(state[name], "a list of strings") for name in ("numbers", "categories"))
-    times = state.get("times", {})  # absent from files written by version 0.2.0
+    times = state["times"]
     sound = isinstance(times, dict) and times.keys() <= {*found.numbers} and {*times.values()} <= UNITS.keys()
     found.times = _check(sound, times, "the units of dates")
     values = [_texts(column, "a list of strings", gaps=True) for column in state["values"]]
@@ -344,7 +342,7 @@ def columns_of(state: dict[str, Any]) -> Columns:
 
 
 def _quantiles(found: Any, width: int) -> Any:
-    """Return quantiles [S, D] from a file; NaN if the file has none, as those of version 0.2.0."""
+    """Return quantiles [S, D] from a file; NaN if the file has none, because missing cells are refused."""
     if not found:
         return np.full((IMPUTATIONS, width), np.nan)
     sound = isinstance(found, list) and len(found) == IMPUTATIONS

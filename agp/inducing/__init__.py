@@ -1,6 +1,5 @@
 """Inducing variables, and methods that choose inducing inputs. The results are the same on every backend."""
 
-from agp._deprecated import former_names
 from agp.inducing._base import Inducing
 from agp.inducing._choose import choose, kmeans, random
 from agp.inducing._greedy import greedy_variance
@@ -20,8 +19,6 @@ __all__ = [
     "kmeans",
     "random",
 ]
-
-__getattr__ = former_names(__name__, Together="JointInducing")
 
 # for other subpackages
 from agp.inducing._choose import How

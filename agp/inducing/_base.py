@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
-from agp._deprecated import former_methods
 from agp.backend import Array, Pullback
 from agp.kernels import RBF, Kernel
 
@@ -12,7 +11,6 @@ FeatureMap = Callable[[Array], tuple[Array, Pullback]]
 """A function from X [N, D] to features [N, F] and their pullback ``bar -> X_bar``."""
 
 
-@former_methods(grown="add_inducing", started="initialise")
 class Inducing(ABC):
     """M inducing variables u of a process f with a kernel.
 

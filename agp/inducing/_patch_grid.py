@@ -3,13 +3,11 @@
 from typing import Any
 
 from agp import tree
-from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, constant, like
 from agp.checks import check_whole
 from agp.kernels import RBF, Kernel, Matern32
 
 
-@former_methods(described="describe")
 @tree.model
 class PatchGrid:
     """A grid that divides images into Q = H' W' patches, which may overlap.

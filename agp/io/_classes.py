@@ -16,21 +16,6 @@ PACKAGES = (actions, inducing, kernels, likelihoods, means, models, posteriors, 
 """The subpackages that define models and their parts."""
 NO_PARTS = (kernels.Features, kernels.Waves, predictors.FunctionSamples)
 """Result classes, whose objects cannot be saved."""
-FORMER_NAMES = {
-    "agp.inducing.Together": "agp.inducing.JointInducing",
-    "agp.processes.EachPatch": "agp.processes.Patchwise",
-    "agp.processes.Known": "agp.processes.FixedMap",
-    "agp.processes.Mixed": "agp.processes.LinearMixing",
-}
-"""The names that renamed classes have in files of version 0.2, and their present names."""
-
-REMOVED_NAMES = {
-    "agp.likelihoods.HeteroscedasticGaussian": (
-        "noise variances of rows are now given as noise=, so build the model with agp.Gaussian and train it again"
-    ),
-}
-"""The names that removed classes have in files of version 0.2, and what to do instead."""
-
 SOURCES: list[Callable[[], Iterable[type]]] = []
 """Functions that return further classes, which files may contain without being passed to `agp.load`."""
 
@@ -104,7 +89,6 @@ def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
     if not isinstance(name, str):
         msg = f"its structure has {name!r:.80} instead of the name of a class"
         raise TypeError(msg)
-    name = FORMER_NAMES.get(name, name)
     if name in known:
         return known[name]
     module, _, inside = name.rpartition(":")
@@ -114,9 +98,6 @@ def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
     if len(found) == 1:
         return found.pop()
     where = f"{path} has a part of the class {name.replace(':', '.'):.200}"
-    if name in REMOVED_NAMES:
-        msg = f"{where} of version 0.2, which is gone; {REMOVED_NAMES[name]}."
-        raise FileError(msg)
     if not module:
         msg = f"{where}, which this version of agp does not have; upgrade agp to read it."
     else:

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from agp import tree
-from agp.errors import FileError
 from agp.io._classes import find_class, fits, is_agp_class, name_of, resolved_annotations
 
 ARRAY = "array"
@@ -126,9 +125,6 @@ def _read_node(node: Any, place: str, *given: Any) -> Any:
     if not isinstance(node, dict) or node.keys() != {"class", "fields"} or not isinstance(node["fields"], dict):
         msg = f"its structure has {str(node)[:80]!r} instead of a part of a model"
         raise ValueError(msg)
-    if node["class"] == "agp.predictors.Predictor" and "conditionals" in node["fields"]:
-        msg = f"{path} holds a predictor of version 0.2, which had other parts; save model.predictor() again."
-        raise FileError(msg)
     cls, fields = find_class(node["class"], known, path), node["fields"]
     if unknown := fields.keys() - {field.name for field in dataclasses.fields(cls) if field.init}:
         msg = f"{cls.__name__} has no field {min(unknown)[:80]}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agp import tree
 from agp._context import at_inputs
-from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of
 from agp.kernels._features import Features
 from agp.kernels._linearisation import (
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from agp.kernels._composites import Product, Scaled, Sum
 
 
-@former_methods(scaled_by="scale_by")
 class Kernel(Stackable, ABC):
     """A covariance function k(x, z) for inputs with D columns.
 

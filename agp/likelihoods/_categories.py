@@ -4,7 +4,6 @@ import math
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from agp._deprecated import former_methods
 from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood, average_samples
@@ -48,7 +47,6 @@ class OrderedCategories(Likelihood):
         return total
 
 
-@former_methods(chosen="is_label")
 class MultiClass(Likelihood):
     """Base class for classes 0 to C-1. Labels have one column [N, 1], and each class has a latent function."""
 

@@ -1,6 +1,5 @@
 """Models, with their parameters and predictions. Training is in `agp.training`."""
 
-from agp._deprecated import former_names
 from agp.models._base import Model
 from agp.models._cggp import CGGP
 from agp.models._computation_aware import CaGP
@@ -39,8 +38,6 @@ __all__ = [
     "Variational",
     "add_inducing",
 ]
-
-__getattr__ = former_names(__name__, grown="add_inducing")
 
 # for other subpackages
 from agp.models._base import level_probabilities

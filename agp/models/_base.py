@@ -1,10 +1,8 @@
 """The base class of models, with the bound, the predictions, and the interface that other subpackages use."""
 
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like
@@ -20,23 +18,12 @@ from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Likelihood, Prediction
 from agp.markup import html_with_fallback
 from agp.models._constructor import complete_constructor, takes_shared_arguments
-from agp.models._growth import add_inducing
 from agp.predictors import FREQUENCIES, FunctionSamples, Predictor
 from agp.priors import Priors
 from agp.processes import Process, SparsePrior
 from agp.random import Draws, prefix_draws
-from agp.repairs import outside
 from agp.speculation import speculate
 from agp.summaries import summary_html
-
-FORMER: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "batch": (lambda model: model._batch, "agp.batch.Batch(X, y), or model.bound(X, y)"),
-    "draws": (lambda model: model._draws, "agp.train, which draws the noise"),
-    "grown": (lambda model: partial(add_inducing, model), "agp.models.add_inducing(model, Z)"),
-    "objective": (lambda model: model._objective, 'model.bound(X, y, gradient="autodiff")'),
-    "without_rows": (lambda model: model._drop_data, "model.predictor()"),
-}
-"""Public names of version 0.2 and their replacements. The old names still work, with a warning."""
 
 
 class Model(ABC):
@@ -413,22 +400,6 @@ class Model(ABC):
     def _with_tight_tolerance(self) -> Self:
         """Return the model with solver tolerances near the precision of float64; by default, return it unchanged."""
         return self
-
-    # -- former names -----------------------------------------------------------------------------------------------
-
-    def _missing_name_message(self, name: str) -> str:
-        """Return the message for a missing attribute."""
-        return f"{type(self).__name__!r} object has no attribute {name!r}"
-
-    if not TYPE_CHECKING:  # hides the former names from type checkers
-
-        def __getattr__(self, name: str) -> Any:
-            if name not in FORMER:
-                raise AttributeError(self._missing_name_message(name), name=name, obj=self)
-            found, instead = FORMER[name]
-            msg = f"model.{name} is no longer public; use {instead}."
-            warnings.warn(msg, DeprecationWarning, stacklevel=outside())
-            return found(self)
 
 
 class WithInducing(SparsePrior):

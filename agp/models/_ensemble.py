@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import reduce
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
@@ -84,11 +84,14 @@ class Ensemble(Model):
     def _width(self) -> int:
         return self.models[0]._width
 
-    def _missing_name_message(self, name: str) -> str:
-        if name not in OF_MODELS:
-            return super()._missing_name_message(name)
-        count = len(self.models)
-        return f"Ensemble has {count} models, each with its own {name}; use model.models[0].{name}, for example."
+    if not TYPE_CHECKING:  # hides the names from type checkers
+
+        def __getattr__(self, name: str) -> Any:
+            msg = f"'Ensemble' object has no attribute {name!r}"
+            if name in OF_MODELS:
+                count = len(self.models)
+                msg = f"Ensemble has {count} models, each with its own {name}; use model.models[0].{name}, for example."
+            raise AttributeError(msg, name=name, obj=self)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,6 @@ from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
 SEED = 0
 """Seed for the noise of sampled processes if a batch contains no noise, as in predictions and outside training."""
-NAMES = ("kernel", "inducing", "posterior", "mean_function")
-"""The parts of a sparse process that are also attributes of the model if it has only one such process."""
 
 
 class Variational(Model):
@@ -55,20 +53,15 @@ class Variational(Model):
 
     def _only(self, name: str) -> Sparse:
         """Return the only sparse process that has the part `name`."""
-        found = tree.nodes(self.process, Sparse)
-        if len(found) != 1:
-            raise AttributeError(self._missing_name_message(name), name=name, obj=self)
-        return next(iter(found.values()))
-
-    def _missing_name_message(self, name: str) -> str:
-        if name not in NAMES:
-            return super()._missing_name_message(name)
-        what = type(self).__name__
-        paths = list(tree.nodes(self, Sparse))
+        paths, what = list(tree.nodes(self, Sparse)), type(self).__name__
         if not paths:
-            return f"{what} has no {name}, because its process is a {type(self.process).__name__}; see model.process."
-        first = "".join(f"[{key}]" if key.isdigit() else f".{key}" for key in paths[0].split("."))
-        return f"{what} has {len(paths)} processes, each with its own {name}; use model{first}.{name}, for example."
+            msg = f"{what} has no {name}, because its process is a {type(self.process).__name__}; see model.process."
+            raise AttributeError(msg, name=name, obj=self)
+        if len(paths) > 1:
+            first = "".join(f"[{key}]" if key.isdigit() else f".{key}" for key in paths[0].split("."))
+            msg = f"{what} has {len(paths)} processes, each with its own {name}; use model{first}.{name}, for example."
+            raise AttributeError(msg, name=name, obj=self)
+        return tree.nodes(self, Sparse)[paths[0]]
 
     @property
     def outputs(self) -> int:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from agp import tree
-from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual
 from agp.repairs import report
@@ -18,13 +17,6 @@ STALE_TOLERANCE = 0.1
 """Inverse factors whose residual exceeds this value are updated before predictions."""
 
 
-@former_methods(
-    drawn="with_draws",
-    grown="add_inducing",
-    refreshed="recompute_factors",
-    settled="prepare_site_step",
-    inverted_matrix="matrix_to_invert",
-)
 class Posterior(Generic[Factor], ABC):  # noqa: PYI059 - subclasses may also inherit from other abstract classes
     """A Gaussian q(u) over the values u = f(Z) at M inducing inputs, for P outputs that share the prior covariance.
 
@@ -278,12 +270,6 @@ class GroupPosterior(Posterior[Factor]):
     sizes: tuple[int, ...]
 
 
-@former_methods(
-    inverted="invert",
-    inverted_anew="invert_from_scratch",
-    inverted_matrix="matrix_to_invert",
-    refreshed="recompute_factors",
-)
 class FollowsInverse(ABC):
     """An object with inverse factors: lower triangular auxiliary leaves L [M, M] with L L^T close to an inverse.
 

@@ -10,7 +10,6 @@ Sites can be stored in three coordinate systems. At fixed hyperparameters, all t
 from typing import Any, Literal, Self, get_args
 
 from agp import tree
-from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import (
     add_diagonal,
@@ -35,7 +34,6 @@ Tied = Literal["natural", "kernel", "white"]
 """The names of the coordinate systems in which sites can be stored."""
 
 
-@former_methods(converted="convert_storage")
 @tree.model
 class Dual(WhitePosterior, SitePosterior[WhiteFactor], SiteHolder):
     """The dual parameterisation with tied sites, which are sums over the data rows.

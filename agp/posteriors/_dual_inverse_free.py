@@ -21,7 +21,6 @@ inverses are exact.
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, assume, backend_of
 from agp.errors import NonFiniteError
 from agp.linalg import (
@@ -61,7 +60,6 @@ class DualInverses:
     """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
-@former_methods(followed="update_from_sites")
 @tree.model
 class DualInverseFree(InverseFactored[DualInverses], SitePosterior[DualInverses], SiteHolder):
     """The dual parameterisation without factorisations: `Dual` with ``tied="kernel"`` and inverse factors.

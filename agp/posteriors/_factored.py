@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import (
     cholesky,
@@ -89,7 +88,6 @@ class WhiteFactor:
     """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
-@former_methods(whitened="whitened_state")
 class WhitePosterior(Posterior[WhiteFactor]):
     """A q(u) that is computed from a state q(v) in whitened coordinates, with u = Lu v."""
 

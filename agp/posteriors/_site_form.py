@@ -4,7 +4,6 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from agp import tree
-from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import diagonal, nonnegative
 from agp.posteriors._base import Factor, MeanPosterior, weighted_mean
@@ -31,7 +30,6 @@ The value is relative to mean(diag(Kuu)). With smaller variances, the gradient f
 """
 
 
-@former_methods(inverted_anew="invert_from_scratch")
 class SiteForm(MeanPosterior[Factor]):
     """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S, and mh = Kt^-1 m (preconditioned) or mh = m."""
 

@@ -1,6 +1,5 @@
 """Sparse GPs, and stacks, mixtures and layers of processes. Every process maps inputs to marginals."""
 
-from agp._deprecated import former_names
 from agp.processes._averaged import Averaged
 from agp.processes._base import Process
 from agp.processes._deep import Deep
@@ -32,8 +31,6 @@ __all__ = [
     "SparsePrior",
     "Stack",
 ]
-
-__getattr__ = former_names(__name__, EachPatch="Patchwise", Known="FixedMap", Mixed="LinearMixing")
 
 # for other subpackages
 from agp.processes._at_rows import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals

@@ -7,7 +7,6 @@ from functools import reduce
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp._deprecated import former_methods
 from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.likelihoods import Likelihood
@@ -27,7 +26,6 @@ class MixedPrecision(ABC):  # noqa: B024 - a mark
     """The names of the leaves that are always in float64."""
 
 
-@former_methods(drawn="with_draws", refreshed="recompute_factors", sampled="sample_marginals")
 class Process(MixedPrecision, MultiOutput):
     """An approximate posterior process f that maps X [N, D] to marginals of P latent functions.
 

@@ -1,6 +1,5 @@
 """Training by L-BFGS on all rows, or by a loop over minibatches with callbacks and checkpoints."""
 
-from agp._deprecated import former_names
 from agp.training._batches import Batches
 from agp.training._begun import initial_state
 from agp.training._fit import fit
@@ -33,8 +32,6 @@ __all__ = [
     "recipe",
     "train",
 ]
-
-__getattr__ = former_names(__name__, begun="initial_state")
 
 # for other subpackages
 from agp.training._batches import fingerprint_of, place_draws

@@ -130,7 +130,6 @@ def _refuse(path: Path, what: str) -> NoReturn:
 
 
 def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:
-    saved = {"draws": "host"} | saved  # runs saved by older versions, which did not have this option
     for name, value in mine.items():
         if saved.get(name) != value:
             other = f"{saved.get(name)}"[:MAX_FACT_CHARS]

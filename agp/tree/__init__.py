@@ -16,7 +16,6 @@ unconstrained form of ``x / x_unit``, so raw leaves are dimensionless whatever t
 model of the same class whose leaves are cotangents, or None for leaves without a gradient.
 """
 
-from agp._deprecated import former_names
 from agp.tree._arrays import to_backend
 from agp.tree._copies import add, cotangent, join, replace, split, with_defaults, with_leaves
 from agp.tree._declared import auxiliary, constant, model, param, unit
@@ -50,8 +49,6 @@ __all__ = [
     "with_defaults",
     "with_leaves",
 ]
-
-__getattr__ = former_names(__name__, filled="with_defaults", replaced="replace")
 
 # for other subpackages
 from agp.tree._arrays import (

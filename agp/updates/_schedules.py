@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from agp._deprecated import former_methods
 from agp.backend import Array, Backend, backend_of
 from agp.checks import check_whole
 
@@ -140,7 +139,6 @@ def _check_floor(floor: Any, rate: Any) -> None:
         raise ValueError(msg)
 
 
-@former_methods(reduced="reduced_rate")
 @dataclass(frozen=True)
 class Plateau:
     """Multiply a rate by `factor` whenever the bound has not exceeded its best value for `patience` steps.

@@ -218,14 +218,6 @@ def test_a_part_of_another_kind_is_refused_where_the_declared_class_is_generic(p
     refused(path, match=r"process.posterior is ZeroMean\(\), which Sparse does not accept")
 
 
-def test_parts_of_former_versions_that_are_gone_have_a_remedy(path):
-    former = {"class": "agp.likelihoods.HeteroscedasticGaussian", "fields": {}}
-    rewritten(path, lambda s, a: at(s).update(likelihood=former), model_of("svgp-whitened"))
-    refused(path, match=r"HeteroscedasticGaussian of version 0\.2, which is gone; noise variances .* noise=")
-    rewritten(path, lambda s, a: at(s).update(conditionals=[]), model_of("svgp-whitened").predictor())
-    refused(path, match=r"holds a predictor of version 0\.2, which had .*; save model\.predictor\(\) again")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["svgp-whitened", "svgp-marginal", "svgp-dual", "deep", "solvegp", "tvgp", "cagp"])
 def test_leaves_of_other_shapes_are_refused_or_predict(name, path):

@@ -156,30 +156,11 @@ def test_the_names_are_neither_leaves_nor_parts_of_files(cls, tmp_path):
         np.testing.assert_array_equal(again.predict(X).mean, model.predict(X).mean)
 
 
-# -- names of before --------------------------------------------------------------------------------------------------
-
-
 def test_an_unknown_name_is_an_attribute_error():
     model = built(SVGP)
     with pytest.raises(AttributeError, match="'SVGP' object has no attribute 'lengthscale'"):
         _ = model.lengthscale
     assert not hasattr(model, "__array__")
-
-
-def test_names_that_documentation_told_warn_and_work():
-    model, Z = built(SVGP), X[5:8]
-    for name, use in {
-        "batch": lambda m: m.batch(X, Y).X,
-        "objective": lambda m: m.objective(Batch(X, Y))[0],
-        "grown": lambda m: m.grown(Z).process.inducing.Z,
-        "without_rows": lambda m: m.without_rows().process.inducing.Z,
-        "draws": lambda m: np.asarray(list(m.draws(np.random.default_rng(0), 3).by_row)),
-    }.items():
-        with pytest.warns(DeprecationWarning, match=rf"model\.{name} is no longer public; use ") as seen:
-            found = use(model)
-        assert seen[0].filename == __file__
-        new = {"batch": X, "objective": model.bound(X, Y)[0], "grown": models.add_inducing(model, Z).inducing.Z}
-        np.testing.assert_array_equal(found, new.get(name, found))
 
 
 def test_a_batch_is_what_an_update_takes():

@@ -17,7 +17,7 @@ ROOT = Path(agp.__file__).parent
 GUIDE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 LAYERS = (
-    ("errors", "_deprecated", "quadrature", "random", "draws", "quantiles", "scores", "markup"),
+    ("errors", "quadrature", "random", "quantiles", "scores", "markup"),
     ("backend",),
     ("constraints", "tree"),
     ("repairs", "speculation", "_context"),

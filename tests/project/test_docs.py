@@ -235,7 +235,7 @@ def test_the_files_that_a_page_names_exist(page):
 # -- what is public ---------------------------------------------------------------------------------------------------
 
 INTERNAL = {
-    *("_context", "_deprecated", "checks", "chunking", "cli", "draws", "markup", "neighbours", "quadrature"),
+    *("_context", "checks", "chunking", "cli", "markup", "neighbours", "quadrature"),
     *("scaling", "scores", "speculation", "starts"),
 }
 """Rooms that nobody outside of this repository needs: without a page in the reference, and without `__all__`."""

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,38 +118,6 @@ ABSTRACT = {"Mean", "Prediction", "Variational"}
 
 def _is_whole(x):
     return isinstance(x, type) and not inspect.isabstract(x)
-
-
-@pytest.mark.parametrize("name", agp._NEW_PACKAGE_OF)
-def test_a_name_of_the_release_before_says_where_it_is(name):
-    package = agp._NEW_PACKAGE_OF[name]
-    renamed = agp._RENAMED.get(name, name)
-    new = f"agp.{package}.{renamed}"
-    with pytest.warns(
-        DeprecationWarning, match=f"agp.{name} will be removed in the next release; write {re.escape(new)}."
-    ) as told:
-        found = getattr(agp, name)
-    assert told[0].filename == __file__
-    assert found is vars(sys.modules[f"agp.{package}"])[renamed]
-    with pytest.warns(DeprecationWarning, match=re.escape(new)) as told:
-        exec(compile(f"from agp import {name}", "program.py", "exec"), {})
-    assert told[0].filename == "program.py"
-    assert renamed in sys.modules[f"agp.{package}"].__all__
-    assert name not in agp.__all__
-    assert name not in dir(agp)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("draws.Draws", "random.Draws"), ("repairs.collected", "repairs.collect_reports")]
-)
-def test_a_module_or_function_of_the_release_before_says_its_new_name(old, new):
-    (package, name), (new_package, new_name) = old.split("."), new.split(".")
-    with pytest.warns(DeprecationWarning, match=rf"agp\.{old} is now (called )?agp\.{new}; .* will be removed") as told:
-        found = getattr(getattr(agp, package), name)
-    assert told[0].filename == __file__
-    assert found is vars(getattr(agp, new_package))[new_name]
-    with pytest.raises(AttributeError, match=f"module 'agp.{package}' has no attribute 'nothing'"):
-        _ = getattr(agp, package).nothing
 
 
 @pytest.mark.parametrize("name", ["SVPG", "_hidden", "numpy", "GuardedSums"])

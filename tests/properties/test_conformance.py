@@ -205,8 +205,8 @@ def test_what_a_package_defines_is_public_or_needed_by_another(name):
     assert all(hasattr(module, each) for each in public)
     assert not handed_on & set(public)
     if is_package and public:
-        assert sorted(shown - {"former_names", *public}) == []
-    others = sorted((shown | handed_on) - {"former_names", *public, *STORED})
+        assert sorted(shown - {*public}) == []
+    others = sorted((shown | handed_on) - {*public, *STORED})
     assert [each for each in others if not _is_used(name, each)] == []
 
 
