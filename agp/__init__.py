@@ -32,8 +32,6 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
         updates,
     )
     from agp import backend as backend
-    from agp import batch as batch
-    from agp import constraints as constraints
     from agp import data as data
     from agp import estimators as estimators
     from agp import gradient as gradient
@@ -43,16 +41,14 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
     from agp import methods as methods
     from agp import plot as plot
     from agp import predictors as predictors
-    from agp import quantiles as quantiles
     from agp import random as random
     from agp import repairs as repairs
     from agp import summaries as summaries
     from agp import testing as testing
-    from agp import vectors as vectors
     from agp.backend import backend_of, get_backend, known_backends, register_backend, to_numpy
     from agp.estimators import GPClassifier as GPClassifier
     from agp.estimators import GPRegressor as GPRegressor
-    from agp.gradient import value_and_gradient
+    from agp.gradient import flatten, value_and_gradient
     from agp.io import load, save
     from agp.kernels import (
         RBF,
@@ -104,7 +100,6 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
     from agp.summaries import summary
     from agp.training import fit, fit_growing, fit_lbfgs, fit_newton, integrate, recipe, train
     from agp.tree import to_backend
-    from agp.vectors import flatten
 
 __version__ = "0.2.0"
 
@@ -192,16 +187,16 @@ __all__ = [
 ]
 
 _PACKAGES: str = (
-    "actions backend batch bounds constraints data errors estimators gradient inducing inspection interop io "
-    "kernels likelihoods linalg means methods metrics models plot posteriors predictors priors processes quantiles "
-    "random repairs selection summaries testing training tree updates vectors"
+    "actions backend bounds data errors estimators gradient inducing inspection interop io "
+    "kernels likelihoods linalg means methods metrics models plot posteriors predictors priors processes "
+    "random repairs selection summaries testing training tree updates"
 )
 """The public subpackages. All other modules are internal."""
 
 _HOMES: dict[str, str] = {
     "backend": "backend_of get_backend known_backends register_backend to_numpy",
     "estimators": "GPClassifier GPRegressor",
-    "gradient": "value_and_gradient",
+    "gradient": "flatten value_and_gradient",
     "io": "load save",
     "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic Seasonal White",
     "likelihoods": (
@@ -217,7 +212,6 @@ _HOMES: dict[str, str] = {
     "summaries": "summary",
     "training": "fit fit_growing fit_lbfgs fit_newton integrate recipe train",
     "tree": "to_backend",
-    "vectors": "flatten",
 }
 """The public names of this package, by the subpackage that defines them."""
 

@@ -1,7 +1,8 @@
-"""Sizes of row blocks that fit into a memory budget."""
+"""Rows of data: blocks that fit into a memory budget, repetition, and the scales of columns."""
 
 import math
 import numbers
+from typing import Any
 
 from agp.backend import Array, backend_of
 
@@ -83,3 +84,30 @@ def cached_rows(floats_per_row: int, X: Array) -> int:
 def row_ranges(N: int, rows: int) -> list[tuple[int, int]]:
     """Return the ends (start, stop) of consecutive blocks that cover N rows, with at most `rows` rows each."""
     return [(start, min(start + rows, N)) for start in range(0, N, rows)]
+
+
+def repeat_rows(x: Array | None, samples: int) -> Array | None:
+    """Repeat an array along axis 0 for each of S samples; None stays None."""
+    return x if x is None or samples <= 1 else backend_of(x).xp.concat([x] * samples, axis=0)
+
+
+# -- scales -----------------------------------------------------------------------------------------------------------
+
+
+def column_spreads(X: Array) -> Array:
+    """Return the standard deviation [D] of each column of X [N, D], a unit for parameters of this column.
+
+    For a column that is constant up to rounding, return its absolute value, or 1 if the column is zero.
+    """
+    xp = backend_of(X).xp
+    size = xp.max(xp.abs(X), axis=0)
+    varies = xp.max(X, axis=0) - xp.min(X, axis=0) > 10.0 * float(xp.finfo(X.dtype).eps) * size
+    return xp.where(varies, xp.std(X, axis=0), xp.where(size > 0.0, size, xp.ones_like(size)))
+
+
+def unit_by_column(value: Any, scales: Array) -> Array:
+    """Return the scales [D] as the unit of a parameter with one entry per column, else their geometric mean."""
+    xp = backend_of(scales).xp
+    if value is None or isinstance(value, (list, tuple)) or (not isinstance(value, numbers.Real) and value.ndim):
+        return scales
+    return xp.exp(xp.mean(xp.log(scales)))

@@ -4,14 +4,14 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp._context import at_inputs
 from agp.backend import Array, Pullback, backend_of, like
-from agp.scaling import column_spreads, unit_by_column
+from agp.chunking import column_spreads, unit_by_column
+from agp.repairs import at_inputs
 
 __all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 
 
-class Mean(ABC):
+class Mean(tree.Part, ABC):
     """The base class for mean functions."""
 
     is_constant: ClassVar[bool] = False

@@ -18,7 +18,7 @@ import scipy.stats
 import agp
 from agp import tree
 from agp.backend import backend_of, get_backend, like, to_numpy
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.inducing import Points
 from agp.kernels import RBF, Linear, Matern12, Matern32, Matern52
 from agp.likelihoods import Bernoulli, Exponential, Gamma, Gaussian, Poisson, RobustMax, StudentT

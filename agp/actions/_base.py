@@ -1,21 +1,19 @@
 """The base class of actions. A computation-aware GP projects its data onto the actions, which are the columns of S."""
 
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import ClassVar, Self
 
-from agp.backend import Array, Pullback, backend_of, like
-
-
-def whole_numbers(count: int, x: Array, /) -> Array:
-    """Return the integers from 0 to count - 1, on the device of x."""
-    return backend_of(x).xp.arange(count, **{name: value for name, value in like(x).items() if name != "dtype"})
+from agp import tree
+from agp.backend import Array, Pullback
 
 
-class Actions(ABC):
+class Actions(tree.Part, ABC):
     """The matrix S [m, i] of i actions over m rows of the data, as a linear map.
 
     The cotangent of the actions has the same class as the actions.
     """
+
+    _is_counted: ClassVar[bool] = True
 
     @property
     @abstractmethod

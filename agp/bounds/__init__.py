@@ -1,5 +1,6 @@
 """Training objectives: the log evidence of a Gaussian process and lower bounds on it."""
 
+from agp.bounds._batch import Batch
 from agp.bounds._collapsed import collapsed_bound, evidence_upper_bound
 from agp.bounds._computation_aware import computation_aware_bound
 from agp.bounds._elbo import elbo
@@ -10,6 +11,7 @@ from agp.bounds._laplace import LaplaceEvidence, laplace_evidence
 from agp.bounds._orthogonal import free_collapsed_bound, tight_bound
 
 __all__ = [
+    "Batch",
     "Expansion",
     "LaplaceEvidence",
     "collapsed_bound",
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 # for other subpackages
+from agp.bounds._batch import expected_row_density, row_site_gradients
 from agp.bounds._collapsed import (
     Statistics,
     bound_from_totals,
@@ -52,5 +55,5 @@ from agp.bounds._near_evidence import (
 )
 from agp.bounds._orthogonal import optimal_first_group
 from agp.bounds._row_noise import RowNoise, SplitNoise, split_logarithms, split_weights
-from agp.bounds._site_sums import site_sums, white_site_sums
+from agp.bounds._site_sums import site_sums
 from agp.bounds._stacked import stacked_evidence, stacked_leave_one_out

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.batch import Batch
+from agp.bounds._batch import Batch
 from agp.bounds._row_noise import (
     LOG_2PI,
     SplitNoise,

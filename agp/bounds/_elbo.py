@@ -5,8 +5,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.batch import Batch
-from agp.likelihoods import expected_row_density
+from agp.bounds._batch import Batch, expected_row_density
 from agp.random import Draws, draws_with_prefix
 
 

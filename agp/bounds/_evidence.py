@@ -4,7 +4,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.batch import Batch
+from agp.bounds._batch import Batch
 from agp.bounds._row_noise import LOG_2PI, RowNoise
 from agp.linalg import diagonal, noisy_cholesky, nonnegative
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.batch import Batch
+from agp.bounds._batch import Batch
 from agp.bounds._evidence import left_out_densities, targets_of
 from agp.bounds._row_noise import LOG_2PI, RowNoise
 from agp.linalg import diagonal

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, as_widest_float, backend_of, row_blocks
-from agp.batch import Batch
+from agp.bounds._batch import Batch
 from agp.bounds._evidence import targets_of
 from agp.bounds._row_noise import LOG_2PI, RowNoise
 from agp.kernels import Kernel

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from agp.backend import Array, Pullback, backend_of
-from agp.batch import Batch
+from agp.bounds._batch import Batch
 from agp.linalg import add_diagonal, cholesky, diagonal, each_cholesky, each_times, solve_each
 
 LEAST_CURVATURE, LEAST_PROBABILITY = 1e-7, 1e-12

@@ -4,7 +4,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.batch import Batch
+from agp.bounds._batch import Batch
 from agp.bounds._collapsed import Statistics, bound_of_rows, totals_of
 from agp.bounds._evidence import targets_of
 from agp.bounds._row_noise import LOG_2PI, RowNoise

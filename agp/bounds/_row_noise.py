@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of
-from agp.batch import Batch
+from agp.bounds._batch import Batch
 
 LOG_2PI = math.log(2.0 * math.pi)
 FOLDED_ROWS = 2**16

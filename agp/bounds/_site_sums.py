@@ -3,12 +3,9 @@
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
-from agp.batch import Batch
+from agp.backend import Array, backend_of, like
+from agp.bounds._batch import Batch, row_site_gradients
 from agp.bounds._elbo import batch_of, rows_first, rows_of
-from agp.likelihoods import row_site_gradients
-from agp.linalg import lower_of
-from agp.posteriors import Sums
 from agp.random import Draws, draws_with_prefix
 
 
@@ -43,38 +40,3 @@ def _add_optional(a: dict | None, b: dict | None) -> dict | None:
     if a is None or b is None:
         return b if a is None else a
     return {path: tree.add(a[path], b[path]) for path in a}
-
-
-def white_site_sums(
-    prior: Any, Lu: Array, X: Array, shift: Array, precision: Array, /, *, block_rows: int
-) -> tuple[Sums, Pullback]:
-    """Whitened sums of the sites over their inputs X [N, D], with memory for one block of rows.
-
-    With A = Lu^-1 Kuf, the sums are sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M], for the linear
-    parameters lam1 [N, P] (`shift`) and precisions lam2 [N, P] of the sites. `prior` is an `agp.processes.SparsePrior`
-    with the Cholesky factor Lu [M, M] of Kuu.
-
-    The pullback is ``sums_bar -> (prior_bar, S_bar)``, where `S_bar` is the cotangent of Lu^-1 dLu. The cotangent of
-    the precision sum must be symmetric.
-    """
-    rows = X, shift, precision
-    return backend_of(X).fold(_white_block, (prior, Lu), rows, block_rows, add=tree.add)
-
-
-def _white_block(params: tuple[Any, Array], block: tuple[Array, Array, Array]) -> tuple[Sums, Pullback]:
-    (prior, Lu), (X, shift, precision) = params, block
-    B = backend_of(X)
-    xp = B.xp
-    (Kuf, kff, h), pull_features = prior._features(X)
-    A = B.solve_triangular(Lu, Kuf)
-    weighted = A * precision.mT[:, None, :]
-
-    def pullback(bar):
-        shift_bar, precision_bar = bar
-        A_bar = shift_bar @ shift.mT + 2.0 * xp.sum(precision_bar @ weighted, axis=0)
-        Kuf_bar = B.solve_triangular(Lu, A_bar, transpose=True)
-        prior_bar, _ = pull_features(Kuf_bar, xp.zeros_like(kff), xp.zeros_like(h))
-        # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
-        return prior_bar, -lower_of(A_bar, A.mT)
-
-    return Sums(A @ shift, weighted @ A.mT), pullback

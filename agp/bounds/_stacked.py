@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agp.backend import Array, backend_of
-from agp.batch import Batch
+from agp.bounds._batch import Batch
 from agp.bounds._evidence import left_out_densities, targets_of
 from agp.bounds._row_noise import LOG_2PI, RowNoise
 from agp.kernels import Kernel, part_of_stack

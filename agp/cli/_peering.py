@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import metrics
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.cli._peers.contract import Run, Start
 from agp.cli._plan import CURVE_POINTS, WARM_UP, Settings, build_model, curve_rows, threads_of
 from agp.data import Dataset

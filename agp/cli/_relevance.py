@@ -8,7 +8,7 @@ import numpy as np
 
 from agp.cli._notes import Notes
 from agp.inspection import KernelRelevance, Lengthscale, PermutationImportance, kernel_relevance, permutation_importance
-from agp.markup import text_table
+from agp.summaries import text_table
 
 REPEATS = 10
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from agp._context import public
 from agp.backend import Array, asarray_like, backend_of
 from agp.checks import check_results, check_whole
 from agp.estimators._arrays import (
@@ -33,6 +32,7 @@ from agp.likelihoods import Likelihood
 from agp.methods import METHODS, Method, build, updates_of
 from agp.models import Ensemble, Model, valid_data
 from agp.predictors import Imputations, Predictor
+from agp.repairs import public
 from agp.selection import Candidate, select_kernel
 from agp.training import (
     FINAL_RATE_FRACTION,

@@ -14,7 +14,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from agp._context import public
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.estimators._arrays import as_output, check_choice, fill_masked, is_foreign, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing, takes_parts
@@ -25,7 +24,7 @@ from agp.estimators._observations import Observations, row_numbers
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import Method
 from agp.models import level_probabilities
-from agp.repairs import outside
+from agp.repairs import outside, public
 from agp.selection import fit_classification
 
 MANY_ROWS = 20

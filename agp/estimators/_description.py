@@ -4,8 +4,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from agp.markup import html_with_fallback, table_html
-from agp.summaries import summary_html
+from agp.summaries import html_with_fallback, summary_html, table_html
 
 FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
 """The attributes that notebooks show in addition to `facts`, and their labels."""

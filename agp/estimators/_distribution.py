@@ -4,7 +4,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from agp._context import public
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_whole
 from agp.estimators._arrays import as_output, resolve_seed
@@ -13,6 +12,7 @@ from agp.estimators._observations import noise_variances, row_numbers
 from agp.likelihoods import Gaussian, LatentNoiseGaussian, with_row_noise
 from agp.predictors import Predictor
 from agp.random import generator
+from agp.repairs import public
 
 
 class Distribution(GPEstimator):

@@ -9,7 +9,6 @@ from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
-from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import as_columns
 from agp.estimators._arrays import (
@@ -43,7 +42,7 @@ from agp.estimators._targets import (
 from agp.likelihoods import LIKELIHOODS, Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
 from agp.means import ConstantMean
 from agp.methods import METHODS, Method
-from agp.repairs import outside
+from agp.repairs import outside, public
 from agp.selection import EXACT_ROWS, REGRESSION_METHODS, fit_regression
 
 GROWING_KINDS = ("shared", "intrinsic")

@@ -7,10 +7,10 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_array
 
 from agp.backend import Array, backend_of, to_numpy
+from agp.chunking import column_spreads
 from agp.estimators._arrays import fill_masked, refuse_cells, refuse_words
 from agp.estimators._columns import as_frame
 from agp.estimators._observations import Observations
-from agp.scaling import column_spreads
 
 LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
 NO_TARGET = "y has no target: every entry is NaN."

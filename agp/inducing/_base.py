@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
+from agp import tree
 from agp.backend import Array, Pullback
 from agp.kernels import RBF, Kernel
 
@@ -11,13 +12,14 @@ FeatureMap = Callable[[Array], tuple[Array, Pullback]]
 """A function from X [N, D] to features [N, F] and their pullback ``bar -> X_bar``."""
 
 
-class Inducing(ABC):
+class Inducing(tree.Part, ABC):
     """M inducing variables u of a process f with a kernel.
 
     The methods return covariances of u and f. The cotangent `inducing_bar` has the class of the inducing variables, and
     `kernel_bar` has the class of the kernel. None stands for a cotangent of zero.
     """
 
+    _is_counted: ClassVar[bool] = True
     locations: ClassVar[tuple[str, ...]] = ()
     """The names of the leaves with inducing inputs. Training changes them later than other leaves, and more slowly."""
 

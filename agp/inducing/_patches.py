@@ -8,7 +8,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.checks import check_inputs, usable
-from agp.chunking import cached_rows, on_device, row_ranges, tile_rows
+from agp.chunking import cached_rows, column_spreads, on_device, row_ranges, tile_rows
 from agp.inducing._base import FeatureMap
 from agp.inducing._equal_patches import merge_equal_patches
 from agp.inducing._patch_grid import PatchGrid
@@ -16,7 +16,6 @@ from agp.inducing._points import AtInputs, choose_inputs
 from agp.kernels import Features, Kernel
 from agp.linalg import diagonal
 from agp.random import generator
-from agp.scaling import column_spreads
 from agp.tree import place_leaves as placed_leaves
 
 IMAGES = 500

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_inputs, check_like, check_whole, usable
+from agp.chunking import column_spreads
 from agp.inducing._base import FeatureMap, Inducing
 from agp.inducing._choose import choose
 from agp.kernels import Kernel
-from agp.scaling import column_spreads
 from agp.tree import constant_data, copy_array
 
 NUM_INDUCING = 128

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from agp import tree
-from agp._context import public
 from agp.backend import backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import check_model
 from agp.errors import missing_package_message
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Prediction
 from agp.priors import log_prior
 from agp.random import generator
+from agp.repairs import public
 from agp.training import initial_state, kept_leaves, place_draws, strip_addresses, untouched_leaves
 from agp.updates import Adam
 

@@ -26,6 +26,10 @@ class ActiveDims(Kernel):
     columns: tuple[int | str, ...]
     takes_groups: ClassVar[bool] = True
 
+    def _columns_within(self, columns: tuple[str, ...], /) -> tuple[str, ...]:
+        named = dict(enumerate(columns))
+        return tuple(named[i] for i in self.columns if i in named)
+
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         others = None if Z is None else select_columns(Z, self.columns)
         return self._on(X.shape[-1], *evaluate(self.kernel, select_columns(X, self.columns), others))

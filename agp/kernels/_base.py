@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agp import tree
-from agp._context import at_inputs
 from agp.backend import Array, Pullback, backend_of
 from agp.kernels._features import Features
 from agp.kernels._linearisation import (
@@ -16,13 +15,14 @@ from agp.kernels._linearisation import (
 )
 from agp.kernels._quadratic_forms import quadratic_forms
 from agp.kernels._stacks import Stackable
+from agp.repairs import at_inputs
 
 if TYPE_CHECKING:
     from agp.kernels._active_dims import ActiveDims
     from agp.kernels._composites import Product, Scaled, Sum
 
 
-class Kernel(Stackable, ABC):
+class Kernel(Stackable, tree.Part, ABC):
     """A covariance function k(x, z) for inputs with D columns.
 
     Combine kernels with ``k1 + k2``, ``k1 * k2`` or ``2.0 * k``. The kernel ``k.on((0, 2))`` uses only columns 0 and 2.
@@ -30,6 +30,8 @@ class Kernel(Stackable, ABC):
     Parameters may be None or plain numbers. `from_data` and the constructors of models convert them to arrays with the
     data's library, dtype and device.
     """
+
+    _is_kernel: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

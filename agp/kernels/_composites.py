@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel
 from agp.kernels._features import Features, features_of
 from agp.kernels._linearisation import (
@@ -21,6 +20,7 @@ from agp.kernels._linearisation import (
 )
 from agp.kernels._parameters import check_number
 from agp.kernels._stacks import add_stacks, multiply_stacks, spread_scalars
+from agp.tree import POSITIVE
 
 
 def parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:

@@ -4,12 +4,12 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance
 from agp.kernels._features import Features, features_of
 from agp.kernels._linearisation import Linearisation, times_groups
 from agp.kernels._parameters import check_number
 from agp.kernels._stacks import spread_scalars
+from agp.tree import POSITIVE
 
 
 @tree.model

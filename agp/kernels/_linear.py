@@ -5,14 +5,14 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_like
-from agp.constraints import POSITIVE
+from agp.chunking import unit_by_column
 from agp.kernels._base import Kernel
 from agp.kernels._distance import sums_by_column
 from agp.kernels._features import Features, Slopes, Term
 from agp.kernels._linearisation import Linearisation, times_vectors
 from agp.kernels._parameters import check_per_column, per_column
 from agp.kernels._stacks import weighted_columns
-from agp.scaling import unit_by_column
+from agp.tree import POSITIVE
 
 
 @tree.model

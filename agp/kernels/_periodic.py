@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, to_numpy
-from agp.constraints import POSITIVE
+from agp.chunking import column_spreads, unit_by_column
 from agp.kernels._base import ConstantVariance
 from agp.kernels._distance import centre_of, own_distances, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights, times_vectors
 from agp.kernels._parameters import check_number, check_per_column, per_column
-from agp.scaling import column_spreads, unit_by_column
+from agp.tree import POSITIVE
 
 
 class TurnSums(NamedTuple):

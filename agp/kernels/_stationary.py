@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like, to_numpy
-from agp.constraints import POSITIVE
+from agp.chunking import column_spreads, unit_by_column
 from agp.kernels._base import ConstantVariance
 from agp.kernels._distance import (
     group_distances,
@@ -31,7 +31,7 @@ from agp.kernels._linearisation import (
 )
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._stacks import spread_scalars, stacked_distances
-from agp.scaling import column_spreads, unit_by_column
+from agp.tree import POSITIVE
 
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 

@@ -10,6 +10,7 @@ from agp.likelihoods._latent_noise import LatentNoiseGaussian
 from agp.likelihoods._log_normal import LogNormal
 from agp.likelihoods._ordinal import Ordinal
 from agp.likelihoods._quadrature import expectation, log_expectation, nodes_and_weights
+from agp.likelihoods._quantiles import Mixture, ObservationModel, beta_tail, gamma_tail, normal_tail, t_tail
 from agp.likelihoods._robustmax import RobustMax
 from agp.likelihoods._softmax import Softmax
 from agp.likelihoods._student_t import StudentT
@@ -23,16 +24,22 @@ __all__ = [
     "LatentNoiseGaussian",
     "Likelihood",
     "LogNormal",
+    "Mixture",
     "NegativeBinomial",
+    "ObservationModel",
     "Ordinal",
     "Poisson",
     "Prediction",
     "RobustMax",
     "Softmax",
     "StudentT",
+    "beta_tail",
     "expectation",
+    "gamma_tail",
     "log_expectation",
     "nodes_and_weights",
+    "normal_tail",
+    "t_tail",
 ]
 
 # for other subpackages
@@ -40,10 +47,8 @@ from agp.likelihoods._base import at_draws, average_parameters, average_samples
 from agp.likelihoods._by_name import LIKELIHOODS
 from agp.likelihoods._log_link import saturating_moments
 from agp.likelihoods._rows import (
-    expected_row_density,
     level_of_rows,
     observations_of_rows,
     proxies_of_rows,
-    row_site_gradients,
     with_row_noise,
 )

@@ -9,12 +9,12 @@ from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, to_numpy
 from agp.checks import check_levels, check_whole
+from agp.likelihoods._quantiles import Mixture, ObservationModel, marginal_mixture, mixture_quantiles
 from agp.likelihoods._range import in_range
-from agp.quantiles import Mixture, ObservationModel, marginal_mixture, mixture_quantiles
-from agp.scores import mixture_cdf, mixture_crps
+from agp.likelihoods._scores import mixture_cdf, mixture_crps
+from agp.repairs import public
 
 T = TypeVar("T")
 Drawn = Mapping[str, Array] | None
@@ -35,7 +35,7 @@ def shared_precision(trace: Array, square: Array, /) -> Array:
     return xp.where(some, square / xp.where(some, trace, xp.ones_like(trace)), xp.zeros_like(trace))[:, None]
 
 
-class Likelihood(ABC):
+class Likelihood(tree.Part, ABC):
     """Base class for likelihoods p(y | f), in which rows are independent given the P latent functions f.
 
     For most likelihoods the targets y [N, K] have one column per latent function, so K = P. `latents` returns P for
@@ -91,7 +91,7 @@ class Likelihood(ABC):
         """
         return columns
 
-    def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most likelihoods accept any number
+    def check_outputs(self, outputs: int, /) -> None:
         """Raise ValueError unless the parameters fit this number of latent functions."""
 
     @property
@@ -191,10 +191,10 @@ class Likelihood(ABC):
         msg = f"{type(self).__name__} does not define with_noise."
         raise TypeError(msg)
 
-    def check_noise(self, noise: Array | None, /) -> None:  # noqa: B027 - most likelihoods have no such variance
+    def check_noise(self, noise: Array | None, /) -> None:
         """Raise ValueError if the trained and the known noise variance of a row are both zero."""
 
-    def check_offset(self, offset: Array | None, /) -> None:  # noqa: B027 - most latent functions are alike
+    def check_offset(self, offset: Array | None, /) -> None:
         """Raise ValueError if one offset for all latent functions, [..., N, 1], does not make sense."""
 
     def check_takes_noise(self) -> None:
@@ -404,10 +404,10 @@ class Likelihood(ABC):
         """
         return self.from_data(float(backend_of(variances).xp.mean(variances)))
 
-    def check_parameters(self) -> None:  # noqa: B027 - most likelihoods have nothing to check
+    def check_parameters(self) -> None:
         """Raise ValueError if a parameter is invalid."""
 
-    def check_targets(self, y: Array, /) -> None:  # noqa: B027 - any finite number
+    def check_targets(self, y: Array, /) -> None:
         """Raise ValueError if a target in y [N, K] is outside the support; by default any finite number is valid."""
 
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
-from agp.constraints import NONNEGATIVE
+from agp.chunking import unit_by_column
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, average_samples, check_by_output
-from agp.quantiles import Mixture, normal_quantile, normal_tail
-from agp.scaling import unit_by_column
+from agp.likelihoods._quantiles import Mixture, normal_quantile, normal_tail
+from agp.tree import NONNEGATIVE
 
 LOG_2PI = math.log(2.0 * math.pi)
 

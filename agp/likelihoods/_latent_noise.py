@@ -8,8 +8,8 @@ from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, average_samples
 from agp.likelihoods._log_link import capped_exp
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
+from agp.likelihoods._quantiles import MAX_LOG, MIN_PROBABILITY, Mixture, gaussian_expectation, normal_tail
 from agp.likelihoods._range import exp_in_range
-from agp.quantiles import MAX_LOG, MIN_PROBABILITY, Mixture, gaussian_expectation, normal_tail
 
 LOG_2PI = math.log(2.0 * math.pi)
 NOISE_FRACTION = 0.1

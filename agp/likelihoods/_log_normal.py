@@ -7,7 +7,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, forward
 from agp.likelihoods._gaussian import Gaussian
 from agp.likelihoods._log_link import capped_exp, log_normal_prediction, saturating_moments
-from agp.quantiles import MAX_LOG, Mixture
+from agp.likelihoods._quantiles import MAX_LOG, Mixture
 
 
 @tree.model

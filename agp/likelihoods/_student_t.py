@@ -5,12 +5,12 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
-from agp.constraints import POSITIVE
+from agp.chunking import unit_by_column
 from agp.likelihoods._base import Prediction, check_by_output
 from agp.likelihoods._panels import ByPanels, Datum
 from agp.likelihoods._quadrature import ByQuadrature
-from agp.quantiles import ObservationModel, t_tail
-from agp.scaling import unit_by_column
+from agp.likelihoods._quantiles import ObservationModel, t_tail
+from agp.tree import POSITIVE
 
 
 # lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))

@@ -4,9 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import (
     check_inputs,
     check_outputs,
@@ -16,14 +15,13 @@ from agp.checks import (
 )
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Likelihood, Prediction
-from agp.markup import html_with_fallback
 from agp.models._constructor import complete_constructor, takes_shared_arguments
 from agp.predictors import FREQUENCIES, FunctionSamples, Predictor
 from agp.priors import Priors
 from agp.processes import Process, SparsePrior
 from agp.random import Draws, prefix_draws
-from agp.speculation import speculate
-from agp.summaries import summary_html
+from agp.repairs import public, speculate
+from agp.summaries import html_with_fallback, summary_html
 
 
 class Model(ABC):

@@ -6,8 +6,7 @@ from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
-from agp.batch import Batch
-from agp.bounds import estimated_evidence, preconditioning_root, targets_of
+from agp.bounds import Batch, estimated_evidence, preconditioning_root, targets_of
 from agp.checks import check_positive, check_whole
 from agp.chunking import rows_within, tile_rows
 from agp.kernels import Kernel

@@ -5,13 +5,11 @@ from dataclasses import KW_ONLY
 from typing import Any, ClassVar, NamedTuple, Self, Unpack, get_args
 
 from agp import tree
-from agp._context import public
 from agp.actions import Actions, FixedActions, Init, Layout, Policy, initialise_blocks, order_rows
 from agp.backend import Array, Pullback, backend_of, like
-from agp.batch import Batch
-from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments, targets_of
+from agp.bounds import Batch, Loss, computation_aware_bound, projection_of, support_moments, targets_of
 from agp.checks import as_columns, check_test_inputs, check_whole
-from agp.chunking import budget, mebibytes, tile_rows
+from agp.chunking import budget, column_spreads, mebibytes, tile_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.linalg import nonnegative
@@ -24,7 +22,7 @@ from agp.posteriors import InverseOwner, Projected, ProjectedCholesky, Projected
 from agp.priors import Priors
 from agp.processes import ComputationAware, Process
 from agp.random import generator
-from agp.scaling import column_spreads
+from agp.repairs import public
 from agp.tree import constant_data, copy_array
 
 EXACT_MEMORY = 1024.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.likelihoods import Likelihood
 from agp.models._base import Model
 from agp.priors import Priors

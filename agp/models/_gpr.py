@@ -5,10 +5,8 @@ from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, Pullback
-from agp.batch import Batch
-from agp.bounds import Expansion, expand_evidence, leave_one_out, log_evidence
+from agp.bounds import Batch, Expansion, expand_evidence, leave_one_out, log_evidence
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.linalg import add_diagonal
@@ -18,6 +16,7 @@ from agp.models._regression import Regression, exact_process, prepare_regression
 from agp.models._start import exact_parts, held_in_memory, initialise_model
 from agp.priors import Priors
 from agp.processes import Process
+from agp.repairs import public
 
 
 @tree.model

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, Pullback, backend_of, to_numpy
-from agp.batch import Batch
-from agp.bounds import stacked_leave_one_out, targets_of
+from agp.bounds import Batch, stacked_leave_one_out, targets_of
 from agp.kernels import Kernel, count_settings
 from agp.likelihoods import Gaussian
 from agp.linalg import groups_of
@@ -17,6 +15,7 @@ from agp.models._gpr import GPR
 from agp.priors import Priors
 from agp.processes import ExactMixture, Settings, check_shares
 from agp.random import weighted_quantiles
+from agp.repairs import public
 
 SHOWN_SETTINGS = 48
 """The number of settings from which the relevance of columns is computed."""

@@ -6,10 +6,8 @@ from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, Pullback, backend_of, row_numbers
-from agp.batch import Batch
-from agp.bounds import Expansion, NearRows, expand_near, near_densities, near_evidence, targets_of
+from agp.bounds import Batch, Expansion, NearRows, expand_near, near_densities, near_evidence, targets_of
 from agp.checks import check_whole
 from agp.chunking import cached_rows, check_memory, row_ranges, rows_within, tile_rows
 from agp.inducing import Inducing
@@ -23,6 +21,7 @@ from agp.models._regression import Regression, check_without_white, prepare_regr
 from agp.models._start import Observed, exact_parts, held_in_memory, initialise_model, sparse_parts
 from agp.priors import Priors
 from agp.processes import NearestNeighbours, Process, near_search, ordered_rows
+from agp.repairs import public
 
 NEIGHBOURS = 50
 """The default number of neighbours."""

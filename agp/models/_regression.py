@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, backend_of
-from agp.batch import Batch
-from agp.bounds import RowNoise, evidence_upper_bound, targets_of
+from agp.bounds import Batch, RowNoise, evidence_upper_bound, targets_of
 from agp.checks import check_inputs, check_targets, check_weights, known_of_rows
 from agp.chunking import budget, mebibytes, rows_within, tile_rows
 from agp.inducing import Points
@@ -19,6 +17,7 @@ from agp.models._base import Model, WithInducing
 from agp.models._start import Observed, prepare_data
 from agp.posteriors import Exact
 from agp.processes import Sparse
+from agp.repairs import public
 
 
 def prepare_regression(model_class: type, X: Array, y: Array, parts: Mapping[str, Any], /) -> Observed:

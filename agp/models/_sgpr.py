@@ -4,8 +4,7 @@ from typing import Any, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.batch import Batch
-from agp.bounds import Statistics, collapsed_bound, collapsed_posterior, collapsed_statistics
+from agp.bounds import Batch, Statistics, collapsed_bound, collapsed_posterior, collapsed_statistics
 from agp.checks import as_columns
 from agp.inducing import Inducing
 from agp.kernels import Kernel

@@ -6,11 +6,11 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.batch import Batch
+from agp.bounds import Batch, row_site_gradients
 from agp.checks import check_inputs, check_like
 from agp.chunking import row_ranges, tile_rows
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, row_site_gradients
+from agp.likelihoods import Gaussian
 from agp.means import Mean
 from agp.models._base import Model
 from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step

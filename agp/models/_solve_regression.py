@@ -5,8 +5,8 @@ from typing import Any, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.batch import Batch
 from agp.bounds import (
+    Batch,
     SplitNoise,
     collapsed_bound,
     collapsed_posterior,

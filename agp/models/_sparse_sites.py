@@ -6,11 +6,10 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, row_blocks
-from agp.batch import Batch
-from agp.bounds import white_site_sums
+from agp.bounds import Batch
 from agp.chunking import tile_rows
 from agp.likelihoods import Likelihood
-from agp.linalg import add_diagonal, positive_definite
+from agp.linalg import add_diagonal, lower_of, positive_definite
 from agp.models._base import WithInducing
 from agp.models._sites import SiteModel
 from agp.models._svgp import SVGP
@@ -79,3 +78,38 @@ class SparseSites(WithInducing, SiteModel):
 
     def _posterior_process(self, *, memory: float | None = None) -> Process:
         return self._sparse(self._posterior(memory)[0])._posterior_process()
+
+
+def white_site_sums(
+    prior: Any, Lu: Array, X: Array, shift: Array, precision: Array, /, *, block_rows: int
+) -> tuple[Sums, Pullback]:
+    """Whitened sums of the sites over their inputs X [N, D], with memory for one block of rows.
+
+    With A = Lu^-1 Kuf, the sums are sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M], for the linear
+    parameters lam1 [N, P] (`shift`) and precisions lam2 [N, P] of the sites. `prior` is an `agp.processes.SparsePrior`
+    with the Cholesky factor Lu [M, M] of Kuu.
+
+    The pullback is ``sums_bar -> (prior_bar, S_bar)``, where `S_bar` is the cotangent of Lu^-1 dLu. The cotangent of
+    the precision sum must be symmetric.
+    """
+    rows = X, shift, precision
+    return backend_of(X).fold(_white_block, (prior, Lu), rows, block_rows, add=tree.add)
+
+
+def _white_block(params: tuple[Any, Array], block: tuple[Array, Array, Array]) -> tuple[Sums, Pullback]:
+    (prior, Lu), (X, shift, precision) = params, block
+    B = backend_of(X)
+    xp = B.xp
+    (Kuf, kff, h), pull_features = prior._features(X)
+    A = B.solve_triangular(Lu, Kuf)
+    weighted = A * precision.mT[:, None, :]
+
+    def pullback(bar):
+        shift_bar, precision_bar = bar
+        A_bar = shift_bar @ shift.mT + 2.0 * xp.sum(precision_bar @ weighted, axis=0)
+        Kuf_bar = B.solve_triangular(Lu, A_bar, transpose=True)
+        prior_bar, _ = pull_features(Kuf_bar, xp.zeros_like(kff), xp.zeros_like(h))
+        # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
+        return prior_bar, -lower_of(A_bar, A.mT)
+
+    return Sums(A @ shift, weighted @ A.mT), pullback

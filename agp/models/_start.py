@@ -9,11 +9,11 @@ from agp.checks import as_columns, check_data, known_of_rows, usable
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood, level_of_rows, observations_of_rows
 from agp.means import ConstantMean, Mean, ZeroMean
+from agp.models._initial_values import repetitions, starting_kernel
 from agp.models._parts import ExactParts
 from agp.priors import Priors, as_priors, check_priors
 from agp.processes import Sparse, initialise_prior
 from agp.random import generator
-from agp.starts import repetitions, starting_kernel
 from agp.tree import constant_data, copy_array, detach
 
 T = TypeVar("T", bound=Any)
@@ -180,7 +180,7 @@ def subsample(*arrays: Array) -> tuple[Array, ...]:
 
 
 def repeat_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
-    """Repeat each row of X [n, D] and y [n, K] according to its weight [n] (`agp.starts.repetitions`)."""
+    """Repeat each row of X [n, D] and y [n, K] according to its weight [n] (`repetitions`)."""
     index = repetitions(to_numpy(weights))
     return (X, y) if index is None else (backend_of(X).gather(X, index), backend_of(y).gather(y, index))
 

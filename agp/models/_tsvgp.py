@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.bounds import white_site_sums
 from agp.chunking import tile_rows
 from agp.inducing import Inducing
 from agp.kernels import Kernel
@@ -15,7 +14,7 @@ from agp.linalg import cholesky, relative_cholesky_pullback
 from agp.means import Mean, ZeroMean
 from agp.models._parts import SparseParts
 from agp.models._sites import zero_sites
-from agp.models._sparse_sites import SparseSites
+from agp.models._sparse_sites import SparseSites, white_site_sums
 from agp.models._start import held_in_memory, initialise_model, prepare_data, sparse_parts
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied

@@ -3,12 +3,11 @@
 from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, Pullback, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch, expected_row_density
 from agp.inducing import Points
 from agp.kernels import Kernel
-from agp.likelihoods import Likelihood, expected_row_density, with_row_noise
+from agp.likelihoods import Likelihood, with_row_noise
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
@@ -18,6 +17,7 @@ from agp.posteriors import DatumSites, limit_sites, moments_of_sites
 from agp.priors import Priors
 from agp.processes import Process, Sparse
 from agp.random import draws_with_prefix
+from agp.repairs import public
 
 LEAST_LEFT = 10.0
 """The smallest 1 - v lam2 of a marginal from which a site is removed, as a multiple of machine precision."""

@@ -4,8 +4,7 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.batch import Batch
-from agp.bounds import elbo, site_sums
+from agp.bounds import Batch, elbo, site_sums
 from agp.chunking import block_rows
 from agp.inducing import Inducing
 from agp.kernels import Kernel

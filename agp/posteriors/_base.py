@@ -17,7 +17,7 @@ STALE_TOLERANCE = 0.1
 """Inverse factors whose residual exceeds this value are updated before predictions."""
 
 
-class Posterior(Generic[Factor], ABC):  # noqa: PYI059 - subclasses may also inherit from other abstract classes
+class Posterior(tree.Part, Generic[Factor], ABC):  # noqa: PYI059 - subclasses may also inherit from other abstract classes
     """A Gaussian q(u) over the values u = f(Z) at M inducing inputs, for P outputs that share the prior covariance.
 
     `factorise` computes a factor, which contains every intermediate result that does not depend on the inputs.

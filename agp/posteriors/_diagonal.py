@@ -7,11 +7,11 @@ from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.constraints import POSITIVE
 from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each, solve_lower
 from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteFactor, WhiteItself, WhitePosterior, WhiteState
 from agp.posteriors._growth import append_rows
+from agp.tree import POSITIVE
 
 
 @tree.model

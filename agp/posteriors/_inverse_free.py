@@ -15,7 +15,6 @@ from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.constraints import LOWER
 from agp.linalg import (
     add_diagonal,
     congruence,
@@ -34,6 +33,7 @@ from agp.linalg import (
 from agp.posteriors._base import InverseFactored, MeanPosterior, weighted_mean
 from agp.posteriors._growth import append_diagonal_block, append_rows
 from agp.posteriors._natural_steps import RootSteps
+from agp.tree import LOWER
 
 
 @tree.model

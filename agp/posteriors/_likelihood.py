@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.constraints import LOWER, POSITIVE
 from agp.linalg import cholesky, diagonal, identity, lower_of, relative_cholesky_pullback, solve_each, solve_lower
 from agp.posteriors._site_form import GrowingSiteForm
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
+from agp.tree import LOWER, POSITIVE
 
 
 @tree.model

@@ -4,7 +4,6 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.constraints import LOWER
 from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each_lower, solve_lower
 from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
@@ -12,6 +11,7 @@ from agp.posteriors._growth import new_weights
 from agp.posteriors._natural_steps import RootSteps, WhiteSteps, moments_of_sites, step_of_moments
 from agp.posteriors._sites import SiteGradients, Sums, sums_of
 from agp.posteriors._whitened import Whitened
+from agp.tree import LOWER
 
 
 @tree.model

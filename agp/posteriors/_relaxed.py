@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
-from agp.constraints import LOWER, POSITIVE
 from agp.linalg import (
     Gap,
     add_diagonal,
@@ -35,6 +34,7 @@ from agp.linalg import (
 from agp.posteriors._base import InverseFactored, Posterior
 from agp.posteriors._site_form import GrowingSiteForm, PairFactor, Preconditioned
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
+from agp.tree import LOWER, POSITIVE
 
 EXACT_UP_TO = 2048
 """The largest M for which traces are exact by default."""

@@ -13,7 +13,6 @@ from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.constraints import POSITIVE
 from agp.linalg import (
     add_diagonal,
     block_diagonal,
@@ -25,6 +24,7 @@ from agp.linalg import (
 from agp.posteriors._base import GroupPosterior, InverseFactored, weighted_mean
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
 from agp.posteriors._site_form import Preconditioned, SiteForm
+from agp.tree import POSITIVE
 
 
 @tree.model

@@ -4,13 +4,13 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.constraints import LOWER
 from agp.linalg import identity, lower_of, lower_times, lower_transposed_times
 from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteFactor, WhiteItself
 from agp.posteriors._growth import append_diagonal_block, append_rows
 from agp.posteriors._natural_steps import RootSteps, WhiteSteps, moments_of_sites, sites_of_moments, step_of_moments
 from agp.posteriors._sites import SiteGradients, Sums, sums_of
+from agp.tree import LOWER
 
 
 @tree.model

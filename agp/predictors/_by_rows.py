@@ -8,15 +8,14 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, check_array_type
-from agp.batch import repeat_rows
 from agp.checks import check_by_row, check_finite, check_outputs, check_results, check_targets, check_test_inputs
-from agp.chunking import cached_rows, row_ranges, rows_within, tile_rows
+from agp.chunking import cached_rows, repeat_rows, row_ranges, rows_within, tile_rows
 from agp.likelihoods import Likelihood
 from agp.predictors._imputed import Imputations
 from agp.predictors._saturating import Saturation
 from agp.processes import Process
 from agp.random import Draws
-from agp.speculation import speculate
+from agp.repairs import speculate
 from agp.tree import first_leaf
 
 SEED = 0

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_finite, check_results, check_test_inputs
 from agp.chunking import row_ranges, rows_within
 from agp.processes import Paths
+from agp.repairs import public
 
 
 @tree.model

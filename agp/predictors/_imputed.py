@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from agp import tree
 from agp.backend import Array, backend_of
-from agp.batch import repeat_rows
+from agp.chunking import repeat_rows
 
 
 @tree.model

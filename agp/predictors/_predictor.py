@@ -4,13 +4,11 @@ import dataclasses
 from typing import Any, Self
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, asarray_like, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import check_finite, check_whole
 from agp.likelihoods import Likelihood, Prediction, at_draws, average_parameters, with_row_noise
 from agp.linalg import covariance_with, nonnegative
-from agp.markup import html_with_fallback
 from agp.predictors._by_rows import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._imputed import Imputations
@@ -19,7 +17,8 @@ from agp.predictors._saturating import Saturation
 from agp.predictors._scores import Scores
 from agp.processes import Process
 from agp.random import generator
-from agp.summaries import summary_html
+from agp.repairs import public
+from agp.summaries import html_with_fallback, summary_html
 
 FREQUENCIES = 1024
 """The default number of random frequencies per stationary kernel in `Predictor.sample_functions`."""

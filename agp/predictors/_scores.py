@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agp._context import public
 from agp.backend import Array, asarray_like, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import check_levels, check_whole
 from agp.likelihoods import with_row_noise
 from agp.predictors._by_rows import ByRows, moved_by
 from agp.predictors._mixture import average, log_average
 from agp.random import generator
+from agp.repairs import public
 
 
 class Scores(ByRows):

@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.constraints import POSITIVE
 from agp.priors._densities import Prior
+from agp.tree import POSITIVE
 
 Priors: TypeAlias = tuple[tuple[str, Prior], ...]
 """Pairs of a leaf-name pattern and a prior, the type of a model's `priors` field."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.likelihoods import Likelihood
 from agp.processes._further import Place, condition_process, refuse_data
 from agp.processes._outputs import MultiOutput

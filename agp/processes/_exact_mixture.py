@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, to_numpy
-from agp.batch import Batch
-from agp.bounds import RowNoise, stacked_evidence
+from agp.bounds import Batch, RowNoise, stacked_evidence
 from agp.inducing import Points
 from agp.kernels import Constant, Kernel
 from agp.likelihoods import Likelihood

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.batch import Batch
+from agp.bounds import Batch, expected_row_density, row_site_gradients
 from agp.inducing import Points
-from agp.likelihoods import Likelihood, expected_row_density, row_site_gradients
+from agp.likelihoods import Likelihood
 from agp.linalg import (
     add_diagonal,
     cholesky,

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, check_array_type, like
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.means import Mean, ZeroMean
 from agp.processes._base import Process, SitePull, Transformed, check_process
 from agp.processes._further import Place, refuse_data

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, row_numbers
-from agp.batch import Batch
 from agp.bounds import (
+    Batch,
     NearConditional,
     NearRows,
     NearSums,

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, NoReturn, Self
 from agp import tree
 from agp.actions import Actions
 from agp.backend import Array, Pullback, as_widest_float, backend_of
-from agp.batch import Batch
-from agp.bounds import CovarianceSystem
+from agp.bounds import Batch, CovarianceSystem
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.linalg import nonnegative

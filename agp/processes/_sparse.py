@@ -4,9 +4,8 @@ from abc import ABC
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import check_inputs, usable
 from agp.inducing import Inducing, resolve_inducing
 from agp.kernels import Kernel
@@ -17,6 +16,7 @@ from agp.processes._base import Process, SitePull
 from agp.processes._further import DataPlace, InducingPlace, Place
 from agp.processes._paths import Paths, conditional_paths
 from agp.random import Draws, draws_with_prefix, prefix_draws
+from agp.repairs import public
 from agp.tree import constant_data, detach
 
 FLOOR = 1e-12

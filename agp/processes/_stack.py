@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.linalg import block_diagonal, groups_of
 from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._further import Place

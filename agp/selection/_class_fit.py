@@ -7,7 +7,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import backend_of, to_numpy
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.kernels import RBF
 from agp.models import SVGP, TVGP, Ensemble
 from agp.random import generator

@@ -9,15 +9,15 @@ import numpy as np
 from agp import tree
 from agp.backend import backend_of
 from agp.bounds import laplace_evidence
+from agp.chunking import column_spreads
 from agp.errors import NotPositiveDefiniteError
+from agp.gradient import unfrozen
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Stationary, Sum
 from agp.models import TVGP
 from agp.priors import assign_priors
-from agp.scaling import column_spreads
 from agp.selection._climb import beside
 from agp.selection._rows import Data
 from agp.training import Coordinates, prior_along_coordinates
-from agp.vectors import unfrozen
 
 VARIANCE = 4.0
 """The starting variance of the latent functions."""

@@ -10,9 +10,8 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.batch import Batch
+from agp.bounds import Batch, expected_row_density
 from agp.chunking import row_ranges, rows_within
-from agp.likelihoods import expected_row_density
 from agp.linalg import diagonal, identity
 from agp.models import SVGP, TVGP
 from agp.posteriors import Dual, SiteSystem

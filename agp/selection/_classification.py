@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
@@ -15,7 +14,7 @@ from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.models import valid_data
 from agp.priors import Prior
-from agp.repairs import outside
+from agp.repairs import outside, public
 from agp.selection._class_fit import ALL_ROWS, MOST, ClassFit, ClassPlan
 from agp.selection._plan import check_kernel, check_priors_or_auto
 from agp.selection._result import ClassificationResult

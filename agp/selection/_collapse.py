@@ -19,12 +19,11 @@ from agp.bounds import (
     split_weights,
     statistics_of,
 )
-from agp.chunking import budget, mebibytes
+from agp.chunking import budget, column_spreads, mebibytes
 from agp.inducing import Points
 from agp.linalg import cholesky, nonnegative
 from agp.models import SGPR, SVGP, shared_covariance
 from agp.processes import Sparse
-from agp.scaling import column_spreads
 from agp.selection._rows import Data, finite_average
 
 LOG_2PI = math.log(2.0 * math.pi)

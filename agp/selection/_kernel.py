@@ -9,6 +9,7 @@ from agp.backend import Array, asarray_like, backend_of
 from agp.checks import as_columns
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood, proxies_of_rows
+from agp.models import perturb_constants
 from agp.random import generator
 from agp.selection._climb import Climber, StageOver
 from agp.selection._plan import Plan
@@ -16,7 +17,6 @@ from agp.selection._race import SAMPLE, Race
 from agp.selection._rows import Data
 from agp.selection._stages import COMPARED_ROWS
 from agp.selection._watch import Pieces, Watch
-from agp.starts import perturb_constants
 
 TOLERANCE = 1e-3
 """The tolerance of the search, as in `fit_regression`."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import asarray_like, to_numpy
+from agp.chunking import column_spreads
 from agp.errors import NotPositiveDefiniteError
 from agp.inducing import Points
 from agp.kernels import Kernel
@@ -16,7 +17,6 @@ from agp.neighbours import TREE_COLUMNS, Merged, NeighbourSearch, merge_repeats
 from agp.predictors import Predictor
 from agp.processes import near_search
 from agp.random import generator
-from agp.scaling import column_spreads
 from agp.selection._climb import beside, ignore_repairs, parts_beside
 from agp.selection._rows import Data, Rows, average, finite_average
 from agp.selection._watch import Watch

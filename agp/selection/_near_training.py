@@ -9,8 +9,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import asarray_like, to_numpy
-from agp.batch import Batch
-from agp.bounds import near_densities
+from agp.bounds import Batch, near_densities
 from agp.chunking import cached_rows, row_ranges
 from agp.errors import NotPositiveDefiniteError
 from agp.kernels import Kernel, Sum

@@ -9,16 +9,16 @@ import numpy as np
 
 from agp import tree
 from agp.backend import backend_of, to_numpy
-from agp.constraints import REAL
 from agp.kernels import Kernel, Linear
+from agp.models import spread_starts
 from agp.priors import assign_priors
 from agp.selection._climb import NOISE, Climber, beside, exact_gp, on_rows
 from agp.selection._plan import Plan
 from agp.selection._rows import Data
 from agp.selection._signal import CHANCE
 from agp.selection._trial import Trial, has_few_rows, sort_trials
-from agp.starts import spread_starts
 from agp.training import Evidence, why_not_newton
+from agp.tree import REAL
 
 RACE_ROWS, SAMPLE = 250, 500
 """The numbers of rows for comparing starts, at most half of the sample, and for comparing kernels."""

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agp._context import public
 from agp.backend import Array, backend_of, like
 from agp.checks import check_positive, check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
@@ -19,7 +18,7 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.models import SGPR, SVGP, valid_data
 from agp.priors import Prior
-from agp.repairs import outside
+from agp.repairs import outside, public
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._mixture import takes_mixture
 from agp.selection._plan import Plan, check_kernel, check_priors_or_auto

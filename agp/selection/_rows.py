@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array, backend_of, to_numpy
+from agp.models import repetitions
 from agp.random import generator
-from agp.starts import repetitions
 
 HELD_OUT = 2000
 """The maximum number of held-out rows."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from agp.backend import Array, Backend, asarray_like, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.random import NO_DRAWS, Draws, generator
 from agp.training._order import Order, Pooled
 

@@ -6,14 +6,13 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import check_model, check_parameters
 from agp.errors import UntouchedWarning
 from agp.models import valid_data
 from agp.posteriors import InverseOwner, Posterior
-from agp.repairs import outside
+from agp.repairs import outside, public
 from agp.updates import ActionsUpdate, InverseUpdate, SiteStep, Update, moves_of
 
 M = TypeVar("M", bound=Any)

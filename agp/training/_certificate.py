@@ -7,8 +7,8 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
-from agp.batch import Batch
-from agp.likelihoods import Likelihood, expected_row_density
+from agp.bounds import Batch, expected_row_density
+from agp.likelihoods import Likelihood
 from agp.models import collapsed_model
 from agp.random import generator
 

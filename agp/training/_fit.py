@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from agp._context import public
 from agp.backend import Array, backend_of, to_numpy
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import check_callables, check_positive, check_whole
 from agp.errors import NonFiniteError, NoSignalWarning
 from agp.gradient import GradientMode
 from agp.random import generator
-from agp.repairs import outside
+from agp.repairs import outside, public
 from agp.training._batches import Place, check_place
 from agp.training._begun import check_training
 from agp.training._certificate import baseline

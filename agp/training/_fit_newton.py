@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, asarray_like
 from agp.checks import check_callables, check_positive, check_whole
 from agp.errors import Interrupted, NonFiniteError
+from agp.gradient import unfrozen
+from agp.repairs import public
 from agp.training._begun import check_training, observations_of
 from agp.training._newton import Evidence, Expanded, ascend, why_not_newton
 from agp.training._result import Callback, LBFGSResult, ModelType, Progress, call_all, progress_bar
-from agp.vectors import unfrozen
 
 
 @public(repairs=False, ignore="underflow")
@@ -109,7 +109,7 @@ def fit_newton(
 
 
 def moving_names(model: Any, frozen: str | Sequence[str]) -> list[str]:
-    """Return the names of the parameters that move; zeros stay zero. The errors are those of `agp.vectors.unfrozen`."""
+    """Return the names of the parameters that move; zeros stay zero. The errors are those of `unfrozen`."""
     return unfrozen(model, (*tree.patterns(frozen), *sorted(tree.zero_leaves(model))))
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import check_callables, check_positive, check_whole
 from agp.chunking import budget, check_memory, mebibytes
 from agp.errors import ConvergenceWarning, NoSignalWarning

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from agp import tree
 from agp.backend import to_numpy
-from agp.constraints import REAL
 from agp.kernels import Kernel
 from agp.priors import assign_priors
 from agp.training._newton import Coordinates, prior_along_coordinates
+from agp.tree import REAL
 
 Numbers = npt.NDArray[np.float64]
 

@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.batch import Batch
-from agp.bounds import stacked_evidence, targets_of
+from agp.bounds import Batch, stacked_evidence, targets_of
 from agp.checks import check_whole
 from agp.errors import NonFiniteError
 from agp.kernels import Constant
@@ -21,6 +19,7 @@ from agp.linalg import noisy_cholesky
 from agp.means import ZeroMean
 from agp.models import GPR, GPRMixture, Model
 from agp.processes import Settings
+from agp.repairs import public
 from agp.training._hyper_prior import HyperPrior, hyper_prior
 from agp.training._importance import Weighted, sample_density
 from agp.training._information import Information

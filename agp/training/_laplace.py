@@ -9,6 +9,7 @@ import numpy.typing as npt
 from agp import tree
 from agp.actions import Actions
 from agp.backend import Array
+from agp.gradient import Unflatten
 from agp.inducing import Inducing, some_rows
 from agp.posteriors import NaturalSteps, SiteHolder, start_of
 from agp.processes import Sparse
@@ -16,7 +17,6 @@ from agp.training._begun import check_training
 from agp.training._lbfgs import why_not_lbfgs
 from agp.training._objective import Objective, closed_form_leaves, inner_updates, moves_posteriors
 from agp.updates import NaturalGradient, Repeat, leaves_of
-from agp.vectors import Unflatten
 
 STEP = 1e-4
 """The step of the finite differences, in raw coordinates."""

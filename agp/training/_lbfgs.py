@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, asarray_like, to_numpy
 from agp.checks import check_callables, check_whole
-from agp.constraints import POSITIVE
 from agp.errors import Interrupted, NonFiniteError
 from agp.gradient import GradientMode
 from agp.random import generator
-from agp.repairs import collect_reports
+from agp.repairs import collect_reports, public
 from agp.training._begun import check_training, initial_state
 from agp.training._gain import Curvature
 from agp.training._objective import Objective, Point, Vector, closed_form_leaves
 from agp.training._result import Callback, LBFGSResult, ModelType, Progress, call_all, progress_bar
+from agp.tree import POSITIVE
 from agp.updates import Adam, Update, check_rate
 
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")

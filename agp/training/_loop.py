@@ -5,11 +5,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_callables, check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
-from agp.repairs import collect_reports
+from agp.repairs import collect_reports, public
 from agp.training._batches import Batches, Place, check_place
 from agp.training._begun import check_training, initial_state, kept_leaves, warn_about_untouched
 from agp.training._epochs import check_loops

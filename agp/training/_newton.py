@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.batch import Batch
-from agp.constraints import NONNEGATIVE, POSITIVE, REAL
+from agp.bounds import Batch
 from agp.errors import NotPositiveDefiniteError
 from agp.models import Model
 from agp.priors import assign_priors
-from agp.speculation import speculate
+from agp.repairs import speculate
 from agp.training._information import Information, MeanStep, Vector, damped_step, profile
+from agp.tree import NONNEGATIVE, POSITIVE, REAL
 
 ROUNDING = 1e3
 """The minimum of a positive parameter, as a multiple of machine precision times its unit."""

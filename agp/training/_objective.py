@@ -12,16 +12,15 @@ import numpy.typing as npt
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.batch import Batch
-from agp.constraints import POSITIVE
+from agp.bounds import Batch
 from agp.errors import NotPositiveDefiniteError
-from agp.gradient import GradientMode, gradient_of_batch
+from agp.gradient import GradientMode, Unflatten, gradient_of_batch
 from agp.likelihoods import Likelihood
 from agp.posteriors import Posterior
 from agp.random import generator
-from agp.repairs import Report, Tally, collect_reports
-from agp.speculation import speculate
+from agp.repairs import Report, Tally, collect_reports, speculate
 from agp.training._begun import observations_of
+from agp.tree import POSITIVE
 from agp.updates import (
     InverseUpdate,
     MovesLeaves,
@@ -33,7 +32,6 @@ from agp.updates import (
     leaves_of,
     moves_of,
 )
-from agp.vectors import Unflatten
 
 Vector = npt.NDArray[np.float64]
 

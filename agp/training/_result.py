@@ -9,9 +9,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from agp import tree
 from agp.backend import Array
 from agp.errors import missing_package_message
-from agp.markup import html_with_fallback, table_html
 from agp.models import Model
-from agp.summaries import summary_html
+from agp.summaries import html_with_fallback, summary_html, table_html
 
 ModelType = TypeVar("ModelType", bound=Model)
 

@@ -8,11 +8,10 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, numbers_of, to_numpy
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
 from agp.io import arrays_by_path, path_layout, remove_leftovers, unflatten_arrays
-from agp.repairs import Report, Tally, collect_reports, fetch_reports
-from agp.speculation import speculate
+from agp.repairs import Report, Tally, collect_reports, fetch_reports, speculate
 from agp.training._batches import Batches
 from agp.training._begun import kept_leaves
 from agp.training._epochs import Epochs

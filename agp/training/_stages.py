@@ -10,7 +10,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NotPositiveDefiniteError
 from agp.inducing import Inducing
 from agp.repairs import collect_reports, outside

@@ -17,6 +17,7 @@ model of the same class whose leaves are cotangents, or None for leaves without 
 """
 
 from agp.tree._arrays import to_backend
+from agp.tree._constraints import LOWER, NONNEGATIVE, ORDERED, POSITIVE, REAL, Constraint
 from agp.tree._copies import add, cotangent, join, replace, split, with_defaults, with_leaves
 from agp.tree._declared import auxiliary, constant, model, param, unit
 from agp.tree._fields import is_model, on_model_class
@@ -24,6 +25,12 @@ from agp.tree._raw import constrain, pull_raw, unconstrain
 from agp.tree._walks import Leaf, describe, leaves, matches, missing, nodes
 
 __all__ = [
+    "LOWER",
+    "NONNEGATIVE",
+    "ORDERED",
+    "POSITIVE",
+    "REAL",
+    "Constraint",
     "Leaf",
     "add",
     "auxiliary",
@@ -62,6 +69,7 @@ from agp.tree._arrays import (
     zero_like,
 )
 from agp.tree._fields import is_model_class, leaf_fields
+from agp.tree._parts import Part
 from agp.tree._plans import join_path
 from agp.tree._raw import zero_leaves
 from agp.tree._text import outline, settings, structure

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, dataclass_transform
 
-from agp.constraints import POSITIVE, REAL, Constraint
+from agp.tree._constraints import POSITIVE, REAL, Constraint
 from agp.tree._fields import FIELDS, WATCHERS, Field
 from agp.tree._text import text_of
 

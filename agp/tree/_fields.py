@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 
-from agp.constraints import REAL, Constraint
+from agp.tree._constraints import REAL, Constraint
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from agp.constraints import Constraint
+from agp.tree._constraints import Constraint
 from agp.tree._fields import FIELDS, Field, fields_of, from_fields, is_branch
 
 T = TypeVar("T")

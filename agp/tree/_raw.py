@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from agp.backend import Array, backend_of
-from agp.constraints import NONNEGATIVE, REAL
+from agp.tree._constraints import NONNEGATIVE, REAL
 from agp.tree._plans import Plan, plan_of
 
 T = TypeVar("T")

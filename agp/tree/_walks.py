@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of
-from agp.constraints import Constraint
+from agp.tree._constraints import Constraint
 from agp.tree._fields import FIELDS, NO_ARRAY
 from agp.tree._plans import plan_of
 

@@ -1,6 +1,6 @@
 """The parts of a training step. Updates are pure functions (model, batch, state) -> (model, state, info)."""
 
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.updates._actions import ActionsUpdate, Normalise
 from agp.updates._adam import Adam, Group
 from agp.updates._base import Moved, MovesLeaves, Update

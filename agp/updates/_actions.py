@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.actions import Actions, Policy
 from agp.backend import backend_of, like
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import check_whole
 from agp.updates._base import Info, Moved, State, class_names, leaves_of
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Backend, backend_of
-from agp.batch import Batch
-from agp.constraints import LOWER
+from agp.bounds import Batch
 from agp.gradient import GradientMode, check_mode, gradient_of_batch
 from agp.priors import check_priors
+from agp.tree import LOWER
 from agp.updates._base import Info, Moved, State
 from agp.updates._natural import root_steps, stepping_leaves
 from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at

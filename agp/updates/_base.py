@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from agp import tree
 from agp.backend import Array
-from agp.batch import Batch
+from agp.bounds import Batch
 
 State: TypeAlias = dict[str, Any]
 """Arrays, possibly in nested dictionaries, that are saved and passed to the next call of an update."""

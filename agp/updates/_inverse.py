@@ -7,7 +7,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.linalg import (
     PRECISIONS,
     InverseFactor,

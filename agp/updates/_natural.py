@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from agp import tree
 from agp.backend import Array, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.posteriors import NaturalSteps, Posterior, RootSteps
 from agp.repairs import collect_reports, propagate_reports

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch, expected_row_density, row_site_gradients
 from agp.checks import check_whole
-from agp.likelihoods import expected_row_density, row_site_gradients
 from agp.posteriors import Posterior, Sums
 from agp.processes import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals
 from agp.repairs import report

@@ -6,7 +6,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import check_whole
 from agp.updates._base import Info, Moved, State, Update, apply_updates, moves_of
 

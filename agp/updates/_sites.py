@@ -5,7 +5,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.posteriors import KeepsSums, Posterior, SiteHolder
 from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._natural import backtrack_on_bound

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Protocol
 
 from agp import tree
 from agp.backend import Array, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.linalg import Gap
 from agp.posteriors import InverseOwner
 from agp.processes import Process

@@ -10,7 +10,7 @@ ROWS = 1024
 
 def bound_of(model, X, y, gradient):
     """The bound for a program: with its closed-form pullback, or with recorded operations."""
-    from agp.batch import Batch
+    from agp.bounds import Batch
 
     return model.bound(X, y)[0] if gradient == "closed-form" else protocol(model, "objective")(Batch(X, y))[0]
 

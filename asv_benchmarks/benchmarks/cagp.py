@@ -72,7 +72,7 @@ class Large:
     number, repeat, warmup_time = 1, (1, 3, 60.0), 0.0  # all rows take about a minute on one core
 
     def setup(self, backend, batch_rows):
-        from agp.batch import Batch
+        from agp.bounds import Batch
 
         self.B, device = backend_or_skip(backend)
         self.model, X, y = model_of(self.B, device, 200_000, 4096)

@@ -31,7 +31,7 @@ def dual_problem(storage, backend, likelihood, num_inducing):
     import numpy as np
 
     import agp
-    from agp.batch import Batch
+    from agp.bounds import Batch
 
     B, device = backend_or_skip(backend)
     X, y = problem(B, device)

@@ -131,8 +131,7 @@ class Classes:
 
     def time_evidence(self, classes, rows):
         import agp
-        from agp.batch import Batch
-        from agp.bounds import laplace_evidence
+        from agp.bounds import Batch, laplace_evidence
 
         X, y = self.X[:200, :], self.y[:200, None]
         kernel = agp.RBF().from_data(X, 4.0)

@@ -31,7 +31,7 @@ class Step:
     param_names = ["method", "backend", "gradient", "dtype"]
 
     def setup(self, method, backend, gradient, dtype):
-        from agp.batch import Batch
+        from agp.bounds import Batch
         from agp.training import recipe
 
         self.B, device = backend_or_skip(backend, gradient)

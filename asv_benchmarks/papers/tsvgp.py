@@ -31,7 +31,7 @@ from cells import Cell, Figure, Paper, Run, Table, curve_table, main, remove_uni
 from rows import Rows, fold, images
 
 import agp
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.posteriors import Dual, Whitened
 from agp.random import Draws
 from agp.updates import Adam, NaturalGradient, Repeat, SiteStep

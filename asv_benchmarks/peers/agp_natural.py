@@ -12,7 +12,7 @@ from exchange import Problem, serve
 from natural_step import BATCHES
 
 import agp
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.updates import NaturalGradient, SiteStep
 
 SVGP = agp.SVGP.from_data

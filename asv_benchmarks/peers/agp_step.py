@@ -7,7 +7,7 @@ import numpy as np
 from exchange import Problem, serve
 
 import agp
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.gradient import gradient_of_batch
 from agp.updates import Adam
 

@@ -22,10 +22,9 @@ from dask.base import compute as dask_compute
 from dask.delayed import Delayed, delayed
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, map_arrays
 from agp.errors import BackendError, WorkerError
-from agp.repairs import collect_reports, pack_reports, propagate_reports
+from agp.repairs import collect_reports, pack_reports, propagate_reports, public
 
 BRANCHES = 8
 """Number of sums that one task adds."""

@@ -555,7 +555,7 @@ def test_adam_and_constraints_launch_one_kernel_for_each_leaf(B):
     # five leaves; the count, what corrects the moments, and the sizes of steps of two groups
     assert _launches_of(counts, "agp/updates/_adam.py") == 5 + 4
     # three positive leaves, to the raw ones and back, and the pullback; the triangle of q(u), and units
-    assert _launches_of(counts, "agp/constraints.py", "agp/tree/_raw.py") == 3 * 3 + 4 + 18
+    assert _launches_of(counts, "agp/tree/_constraints.py", "agp/tree/_raw.py") == 3 * 3 + 4 + 18
 
 
 LIKELIHOODS = [agp.Gaussian(), agp.StudentT(), agp.Bernoulli(), agp.Bernoulli(squash=1e-3, link="logit")]

@@ -15,11 +15,10 @@ from agp.actions import BlockActions, DenseActions
 from agp.backend import asarray_like, assume, backend_of, constant, get_backend, numbers_of, speculating, to_numpy
 from agp.backend._control import _guesses
 from agp.errors import NonFiniteError
+from agp.likelihoods._quantiles import gauss_hermite
 from agp.linalg import preconditioner
 from agp.posteriors import Relaxed
-from agp.quadrature import gauss_hermite
-from agp.repairs import Tally, collect_reports, fetch_reports, report
-from agp.speculation import speculate
+from agp.repairs import Tally, collect_reports, fetch_reports, report, speculate
 from agp.training._batches import Batches
 from agp.training._run import CHECK_EVERY, Run
 from agp.updates import Adam, Group, InverseUpdate

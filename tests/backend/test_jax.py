@@ -10,8 +10,7 @@ from helpers import POSTERIORS, problem, toy_data
 
 from agp import tree, value_and_gradient
 from agp.backend import get_backend
-from agp.batch import Batch
-from agp.bounds import elbo
+from agp.bounds import Batch, elbo
 from agp.kernels import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 from agp.likelihoods import Gaussian
 from agp.linalg import cholesky, inverse_factor

@@ -11,8 +11,8 @@ import scipy.linalg
 from threadpoolctl import ThreadpoolController
 
 import agp
-from agp._context import public
 from agp.backend import get_backend
+from agp.repairs import public
 from agp_backends import _numpy, _threads
 from agp_backends._numpy import THREADS
 

@@ -4,7 +4,7 @@ import numpy as np
 from helpers import as_arrays, gpr
 
 from agp import tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.kernels import RBF, Constant, Linear, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Gaussian
 from agp.means import ConstantMean, LinearMean, ZeroMean

@@ -5,7 +5,7 @@ import scipy.stats
 from helpers import as_arrays
 
 from agp import NNGP, VIF, tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.inducing import Points
 from agp.kernels import RBF, Constant, Linear, Matern32, Matern52, RationalQuadratic
 from agp.likelihoods import Gaussian

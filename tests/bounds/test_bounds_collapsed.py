@@ -19,8 +19,7 @@ from helpers import (
 )
 
 from agp import SGPR, tree, value_and_gradient
-from agp.batch import Batch
-from agp.bounds import collapsed_bound, collapsed_posterior, evidence_upper_bound
+from agp.bounds import Batch, collapsed_bound, collapsed_posterior, evidence_upper_bound
 
 
 def collapsed(kernel="rbf-ard", *, outputs=1, rows=12):

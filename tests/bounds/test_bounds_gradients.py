@@ -25,8 +25,7 @@ from helpers import (
 )
 
 from agp import tree
-from agp.batch import Batch
-from agp.bounds import elbo
+from agp.bounds import Batch, elbo
 from agp.likelihoods import Gaussian
 
 

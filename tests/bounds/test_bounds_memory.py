@@ -5,8 +5,7 @@ import pytest
 from helpers import as_arrays, peak
 
 from agp import RBF, SGPR, SVGP, CaGP, tree
-from agp.batch import Batch
-from agp.bounds import elbo
+from agp.bounds import Batch, elbo
 from agp.inducing import Patches, PatchGrid
 from agp.likelihoods import Beta
 from agp.means import LinearMean

@@ -7,8 +7,8 @@ import pytest
 from helpers import KERNELS, assert_close, inducing_inputs, problem, process, sgpr
 
 from agp import GPR, RBF, SGPR
-from agp.batch import Batch
 from agp.bounds import (
+    Batch,
     Statistics,
     bound_from_totals,
     collapsed_bound,

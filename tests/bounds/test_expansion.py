@@ -8,8 +8,7 @@ from expansion_cases import KERNELS, KNOWN, MEANS, case, coordinates_of, expand,
 from helpers import assert_close, autograd, gpr, with_leaves
 
 from agp import get_backend, tree
-from agp.batch import Batch
-from agp.bounds import expand_evidence
+from agp.bounds import Batch, expand_evidence
 from agp.kernels import Constant, Linear, Matern52, White
 from agp.likelihoods import Gaussian
 from agp.means import ConstantMean

@@ -6,8 +6,7 @@ from helpers import assert_close, autograd
 
 from agp import get_backend
 from agp.backend import backend_of
-from agp.batch import Batch
-from agp.bounds import laplace_evidence
+from agp.bounds import Batch, laplace_evidence
 from agp.bounds._laplace import LaplaceEvidence
 from agp.likelihoods import Bernoulli, Softmax
 

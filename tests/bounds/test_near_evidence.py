@@ -23,8 +23,7 @@ from near_cases import (
 )
 
 from agp import GPR, NNGP, tree
-from agp.batch import Batch
-from agp.bounds import near_densities
+from agp.bounds import Batch, near_densities
 from agp.likelihoods import Gaussian
 from agp.neighbours import merge_repeats
 

@@ -9,7 +9,7 @@ from helpers import assert_close
 from near_cases import AMONG, KERNELS, KNOWN, MEANS, ROWS, case, moved, terms, value_of
 
 from agp import get_backend, tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.kernels import Linear, Matern52
 from agp.means import ConstantMean
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agp import CaGP, backend_of, tree
 from agp.actions import BlockActions, DenseActions, FixedActions
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.kernels import RBF, Matern32
 from agp.likelihoods import Gaussian
 from agp.means import ConstantMean, LinearMean, ZeroMean

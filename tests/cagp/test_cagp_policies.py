@@ -18,8 +18,8 @@ from agp.actions import (
     Policy,
     RandomDirections,
     UnitVectors,
-    whole_numbers,
 )
+from agp.backend import whole_numbers
 from agp.chunking import mebibytes
 from agp.updates import ActionsUpdate, Adam, InverseUpdate, Normalise
 

@@ -9,7 +9,7 @@ from helpers import EXACT, JAX, NUMPY, TORCH, assert_close, gpr, peak, toy_data
 import agp
 from agp import CGGP, GPR, Matern32, tree
 from agp.backend import get_backend
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.errors import RepairWarning
 from agp.gradient import gradient_of_batch
 from agp.linalg import conjugate_gradients

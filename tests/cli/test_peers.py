@@ -25,7 +25,7 @@ FAKE = '''
 import dataclasses, os
 import numpy as np
 import agp
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.updates import Adam, Group
 
 

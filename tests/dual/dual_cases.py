@@ -7,7 +7,7 @@ import numpy as np
 from helpers import KERNELS, as_arrays, inducing_covariance, inducing_inputs, named, process, with_leaves
 
 from agp.backend import backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.likelihoods import (
     Bernoulli,
     Beta,

@@ -19,7 +19,7 @@ from helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.posteriors import Dual, Marginal, Orthogonal, Whitened
 from agp.training import train
 from agp.updates import Adam, NaturalGradient, SiteStep

@@ -10,7 +10,7 @@ from helpers import JAX, NUMPY, assert_close, named, process, replaced, svgp
 
 import agp
 from agp import tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.errors import NonFiniteError, RepairWarning
 from agp.gradient import value_and_gradient
 from agp.likelihoods import Gaussian, Likelihood, Softmax, StudentT

@@ -6,8 +6,7 @@ from dual_cases import blank, data, inducing
 from helpers import JAX, NUMPY, assert_close, named, with_leaves
 
 import agp
-from agp.batch import Batch
-from agp.bounds import white_site_sums
+from agp.bounds import Batch, white_site_sums
 from agp.training import train
 from agp.updates import Adam, Repeat, SiteStep
 

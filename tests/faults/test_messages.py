@@ -37,7 +37,7 @@ def foreign(module, name):
 class Upright(Kernel):
     """A kernel whose author left the pullbacks for later."""
 
-    variance: agp.backend.Array = agp.tree.param(agp.constraints.POSITIVE, default=None)
+    variance: agp.backend.Array = agp.tree.param(agp.tree.POSITIVE, default=None)
 
     def __call__(self, X, Z=None, /):
         B = agp.backend_of(X)

@@ -11,12 +11,11 @@ from helpers import JAX, NUMPY, TORCH, Place, assert_close, inducing_inputs, pro
 
 import agp
 from agp import CGGP, RBF, SGPR, SVGP, TSVGP, Gaussian, tree
-from agp._context import public
 from agp.backend import backend_of
 from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.linalg import cholesky
 from agp.posteriors import Whitened
-from agp.repairs import Tally, collect_reports, report
+from agp.repairs import Tally, collect_reports, public, report
 from agp.training import fit_lbfgs
 from agp.updates import Adam, InverseUpdate, Repeat
 

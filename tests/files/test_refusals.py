@@ -298,7 +298,7 @@ def test_any_edit_with_a_right_digest_is_refused_or_sound(draw, name, path):
 class Mine(agp.kernels.Kernel):
     """A constant, in the hand of a user."""
 
-    variance: Array = tree.param(agp.constraints.POSITIVE)
+    variance: Array = tree.param(agp.tree.POSITIVE)
     power: int = 2
     note: tuple = ("a", (1, 2.5, None))
 

@@ -6,8 +6,8 @@ from helpers import NUMPY, as_arrays, assert_close, autograd
 from kernel_cases import CASES, inputs, kernel_case, with_arrays
 
 from agp import tree
-from agp.constraints import POSITIVE
 from agp.kernels import RBF, Linear, Matern12, Matern52, RationalQuadratic, Seasonal, Stationary
+from agp.tree import POSITIVE
 
 ROWS = [20, 150]  # NumPy computes the triangle of 150 rows in several tiles
 EXPECTED = {}

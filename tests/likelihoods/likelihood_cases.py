@@ -8,7 +8,7 @@ from helpers import NUMPY, Place, as_arrays
 
 from agp import tree
 from agp.backend import backend_of, like
-from agp.batch import Batch
+from agp.bounds import Batch, expected_row_density
 from agp.likelihoods import (
     Bernoulli,
     Beta,
@@ -23,7 +23,6 @@ from agp.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
-    expected_row_density,
 )
 
 Targets = Callable[[np.random.Generator, int, int], np.ndarray]

@@ -6,7 +6,7 @@ from helpers import NUMPY, TORCH, assert_close, named, process, with_leaves
 
 from agp import tree
 from agp.backend import backend_of, to_numpy
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.chunking import rows_within
 from agp.gradient import gradient_of_batch
 from agp.likelihoods import (

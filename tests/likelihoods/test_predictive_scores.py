@@ -11,8 +11,8 @@ from helpers import as_arrays
 from test_predictive_quantiles import CASES, CONTINUOUS, DISCRETE, MOMENTS
 
 from agp.likelihoods import Beta, Gamma, Gaussian, NegativeBinomial, Poisson, Softmax, StudentT
-from agp.quantiles import Mixture
-from agp.scores import _Knots, mixture_crps
+from agp.likelihoods._quantiles import Mixture
+from agp.likelihoods._scores import _Knots, mixture_crps
 
 FINITE = [name for name in DISCRETE if name.startswith(("bern", "ord"))]
 

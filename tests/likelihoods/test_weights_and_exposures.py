@@ -9,18 +9,8 @@ from likelihood_cases import KINDS, likelihood_stage, problem_of, rows_of
 
 import agp
 from agp import SOLVEGP, SVGP, TSVGP, TVGP, tree
-from agp.batch import Batch
-from agp.likelihoods import (
-    Bernoulli,
-    Exponential,
-    Gamma,
-    Gaussian,
-    NegativeBinomial,
-    Poisson,
-    expected_row_density,
-    row_site_gradients,
-    with_row_noise,
-)
+from agp.bounds import Batch, expected_row_density, row_site_gradients
+from agp.likelihoods import Bernoulli, Exponential, Gamma, Gaussian, NegativeBinomial, Poisson, with_row_noise
 from agp.training import baseline
 
 X, F = toy_data(14)

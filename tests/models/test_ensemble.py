@@ -6,7 +6,7 @@ from helpers import EXACT, assert_close, bound_stage, named, toy_data
 
 import agp
 from agp import GPR, SGPR, SVGP, TVGP, Bernoulli, Ensemble, Gaussian, Matern12, Matern52, Softmax, tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.kernels import RBF
 from agp.priors import Gamma
 from agp.processes import Averaged

@@ -9,11 +9,11 @@ import pytest
 
 import agp
 from agp import tree
-from agp.markup import LETTERS, ROWS, html_with_fallback, table_html
 from agp.methods import METHODS, build
 from agp.priors import Gamma
 from agp.selection import RegressionResult
 from agp.summaries import summary_html
+from agp.summaries._tables import LETTERS, ROWS, html_with_fallback, table_html
 from agp.training import LBFGSResult, Result
 
 RNG = np.random.default_rng(0)

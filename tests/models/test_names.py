@@ -27,7 +27,7 @@ from agp import (
     models,
     tree,
 )
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.models import Model, NearRegression, SiteModel, Variational
 from agp.predictors import Predictor
 from agp.updates import SiteStep

@@ -30,7 +30,7 @@ import agp
 from agp import CGGP, GPR, SGPR, SOLVEGPR, TVGP, CaGP, tree
 from agp.actions import FixedActions
 from agp.backend import get_backend
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.gradient import gradient_of_batch
 from agp.methods import METHODS, updates_of
 from agp.models import collapsed_model, exact_model

@@ -8,9 +8,9 @@ from helpers import JAX, NUMPY, STRICT, TORCH, as_arrays, assert_close, named, r
 
 import agp
 from agp import tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.gradient import gradient_of_batch
-from agp.starts import correlation_root
+from agp.models._initial_values import correlation_root
 from agp.updates import InverseUpdate, SiteStep, VarianceGap
 
 KINDS = {

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from agp import SVGP, Gaussian, Softmax, tree
 from agp.backend import get_backend
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.gradient import gradient_of_batch
 from agp.posteriors import Relaxed
 from agp.random import Draws

@@ -18,7 +18,7 @@ from process_cases import COLUMNS, data, points, process_case, sparse
 
 from agp import TVGP, Bernoulli, Constant, Linear, Matern32, Matern52, tree
 from agp.backend import backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.errors import RepairWarning
 from agp.kernels import RBF
 from agp.means import ConstantMean, Projection

@@ -24,7 +24,7 @@ from agp import (
     tree,
     value_and_gradient,
 )
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.posteriors import Marginal, Relaxed, Whitened
 from agp.processes import Deep, LinearMixing, Stack
 from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep, VarianceGap

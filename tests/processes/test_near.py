@@ -7,7 +7,7 @@ import pytest
 from helpers import JAX, NUMPY, as_arrays, assert_close, autograd, peak
 
 from agp import GPR, NNGP, VIF, train, tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.inducing import Points
 from agp.kernels import RBF, Constant, Linear, Matern32, Matern52, Periodic
 from agp.likelihoods import Bernoulli, Gaussian

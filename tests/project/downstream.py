@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 import agp
 from agp.backend import Array, Pullback
-from agp.batch import Batch
-from agp.constraints import POSITIVE
+from agp.bounds import Batch
 from agp.estimators import GPClassifier, GPRegressor
 from agp.kernels import Stationary
 from agp.likelihoods import Likelihood, Prediction, expectation, log_expectation
 from agp.posteriors import Posterior
 from agp.priors import Gamma, LogNormal
 from agp.training import FitResult, GrowthResult, LBFGSResult, Progress
+from agp.tree import POSITIVE
 from agp.updates import Adam, Group
 
 Numbers = npt.NDArray[np.float64]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import agp
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.random import Draws
 
 sys.path.append(str(Path(__file__).parents[2] / "asv_benchmarks" / "papers"))

@@ -22,7 +22,7 @@ from helpers import (
 )
 
 from agp import tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.gradient import GradientMode, gradient_of_batch
 from agp.kernels import (
     RBF,

@@ -5,7 +5,7 @@ import pytest
 from helpers import JAX
 
 import agp
-from agp._context import public
+from agp.repairs import public
 from agp.updates import Adam, InverseUpdate
 
 jax = pytest.importorskip("jax")

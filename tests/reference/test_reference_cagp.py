@@ -5,7 +5,8 @@ import pytest
 from helpers import Case, assert_close, gpr, kernel_of, likelihood_of, with_leaves
 
 from agp import tree
-from agp.actions import BlockActions, ConjugateGradients, DenseActions, FixedActions, UnitVectors, whole_numbers
+from agp.actions import BlockActions, ConjugateGradients, DenseActions, FixedActions, UnitVectors
+from agp.backend import whole_numbers
 from agp.gradient import value_and_gradient
 from agp.means import ConstantMean
 from agp.models import CaGP

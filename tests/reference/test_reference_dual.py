@@ -22,7 +22,7 @@ from helpers import (
 )
 
 from agp.backend import backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.kernels import White
 from agp.likelihoods import Poisson
 from agp.posteriors import Dual, Marginal

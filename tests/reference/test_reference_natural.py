@@ -5,7 +5,7 @@ import pytest
 from helpers import Case, inducing_inputs, kernel_of, likelihood_of, named, process, short_names, svgp
 
 from agp import tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.errors import RepairWarning
 from agp.models import SVGP
 from agp.posteriors import Marginal, Whitened

@@ -22,7 +22,7 @@ from helpers import (
     svgp,
 )
 
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.likelihoods import Gaussian
 from agp.linalg import constant_step, doubling_step, gram, inverse_factor, log_linear_step, natural_step
 from agp.posteriors import FullSiteLikelihoodForm, FullSiteRelaxed, LikelihoodForm, Relaxed

@@ -20,8 +20,7 @@ from helpers import (
     svgp,
 )
 
-from agp.batch import Batch
-from agp.bounds import elbo
+from agp.bounds import Batch, elbo
 from agp.kernels import White
 from agp.posteriors import DiagonalMarginal, DiagonalWhitened, Marginal, Whitened
 

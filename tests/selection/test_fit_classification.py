@@ -9,8 +9,7 @@ from helpers import assert_close
 
 import agp
 from agp import tree
-from agp.batch import Batch
-from agp.bounds import laplace_evidence
+from agp.bounds import Batch, laplace_evidence
 from agp.errors import ConvergenceWarning, Interrupted, NoSignalWarning
 from agp.likelihoods import Bernoulli, Softmax
 from agp.models import SVGP, TVGP, Ensemble

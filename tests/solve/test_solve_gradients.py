@@ -6,8 +6,7 @@ from helpers import EXACT, assert_close, assert_closed_form_is_autograd, assert_
 from solve_cases import COLLAPSED, KINDS, STOCHASTIC, case, lower
 
 from agp import tree, value_and_gradient
-from agp.batch import Batch
-from agp.bounds import collapsed_bound, elbo, free_collapsed_bound
+from agp.bounds import Batch, collapsed_bound, elbo, free_collapsed_bound
 
 
 def _leaves(model, X):

@@ -5,7 +5,7 @@ import pytest
 
 import agp
 from agp import tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.gradient import value_and_gradient
 from agp.training._objective import inner_updates, moves_posteriors
 from agp.updates import InverseUpdate, NaturalGradient, SiteStep

@@ -8,7 +8,7 @@ import pytest
 from helpers import assert_close, named, toy_data
 
 from agp import GPR, RBF, SGPR, ConstantMean, Gaussian, fit_newton, tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.kernels import Linear
 from agp.means import LinearMean
 from agp.training._information import MANY, Information, MeanStep, damped_step, profile

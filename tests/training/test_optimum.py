@@ -5,7 +5,7 @@ import pytest
 
 import agp
 from agp import tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.errors import RepairWarning
 from agp.gradient import value_and_gradient
 from agp.posteriors import WhiteSteps

@@ -18,10 +18,10 @@ from helpers import (
 )
 
 from agp import tree
-from agp.constraints import LOWER, ORDERED, POSITIVE, REAL
 from agp.errors import BackendError
 from agp.kernels import RBF, Matern32, Sum
 from agp.likelihoods import Bernoulli, Gaussian
+from agp.tree import LOWER, ORDERED, POSITIVE, REAL
 
 NAMES = {
     "relaxed": ["posterior.mean", "posterior.site", "posterior.inverse_factor"],

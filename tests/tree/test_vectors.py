@@ -9,10 +9,10 @@ from helpers import EXACT, JAX, POSTERIORS, WITH_SLOPES, assert_close, inducing_
 
 import agp
 from agp import tree
-from agp.constraints import POSITIVE
+from agp.gradient import Unflatten
 from agp.kernels import RBF
 from agp.priors import Gamma, InverseGamma, LogNormal, Normal, Relative, log_prior
-from agp.vectors import Unflatten
+from agp.tree import POSITIVE
 
 PRIORS = {
     "kernel.variance": Gamma(2.0, 1.5),

@@ -5,7 +5,7 @@ import pytest
 
 import agp
 from agp import tree
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.updates import Adam, NaturalGradient
 
 LIKELIHOODS = {

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from agp.backend import Array, backend_of, speculating
-from agp.repairs import collect_reports, propagate_reports
+from agp.backend import Array, backend_of, collect_reports, speculating
+from agp.repairs._reports import propagate_reports
 
 T = TypeVar("T")
 

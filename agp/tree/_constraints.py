@@ -10,8 +10,6 @@ from typing import ClassVar
 
 from agp.backend import Array, Backend, backend_of
 
-__all__ = ["LOWER", "NONNEGATIVE", "ORDERED", "POSITIVE", "REAL", "Constraint"]
-
 
 @dataclass(frozen=True)
 class Constraint:

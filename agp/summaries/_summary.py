@@ -1,22 +1,14 @@
 """Summaries of models as text and as tables in notebooks."""
 
+import re
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from agp import tree
-from agp.actions import Actions
 from agp.backend import backend_of, to_numpy
-from agp.inducing import Inducing
-from agp.kernels import ActiveDims, Kernel
-from agp.likelihoods import Likelihood
-from agp.markup import table_html, text_table
-from agp.means import Mean
-from agp.posteriors import Posterior
 from agp.priors import assign_priors
-from agp.processes import Deep
-
-__all__ = ["summary", "summary_html"]
+from agp.summaries._tables import table_html, text_table
 
 MAX_ENTRIES, SHOWN_HTML = 4, 12
 """The numbers of entries above which only the shape and range of a leaf are shown, in text and in HTML."""
@@ -24,7 +16,8 @@ MAX_NAMED_ENTRIES = 20
 """The maximum number of entries that are shown with column names."""
 HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
 INTERVAL = "90 % interval"
-PARTS = (Kernel, Inducing, Actions, Posterior, Mean, Likelihood)
+INNER_LAYER = re.compile(r"(^|\.)layers\.[1-9]")
+"""What the paths of parts of a deep process contain that do not see the columns of the data."""
 
 
 class _Line(NamedTuple):
@@ -115,37 +108,29 @@ def _table_of(model: Any, frozen: Any, columns: Sequence[str], shown: int) -> tu
 
 def _parts(model: Any) -> dict[str, Any]:
     """Return the kernels, posteriors and other parts of a model by path, without their nested parts."""
-    found: dict[str, Any] = {}
-    for path, node in tree.nodes(model, object).items():
-        if path and isinstance(node, PARTS) and not path.startswith(tuple(f"{above}." for above in found)):
-            found[path] = node
-    return found
+    parts: dict[str, Any] = {}
+    for path, part in tree.nodes(model, tree.Part).items():
+        if path and not path.startswith(tuple(f"{above}." for above in parts)):
+            parts[path] = part
+    return parts
 
 
 def _kind(part: Any) -> str:
     text = tree.structure(part)
     try:
-        return f"{text}, {part.count}" if isinstance(part, (Inducing, Actions)) else text
+        return f"{text}, {part.count}" if part._is_counted else text
     except (AttributeError, IndexError, TypeError):  # some leaves are set by `from_data`
         return text
 
 
 def columns_by_kernel(model: Any, columns: tuple[str, ...], /) -> dict[str, tuple[str, ...]]:
     """Map the path of each kernel to the names of its input columns. Kernels of inner layers are omitted."""
-    inner = [
-        f"{tree.join_path(path, 'layers', str(i))}."
-        for path, deep in tree.nodes(model, Deep).items()
-        for i in range(1, len(deep.layers))
-    ]
-    found, narrowed = {}, {"": columns}
-    for path, kernel in tree.nodes(model, Kernel).items():
-        if path.startswith(tuple(inner)):
-            continue
-        found[path] = narrowed[max((above for above in narrowed if _is_below(path, above)), key=len)]
-        if isinstance(kernel, ActiveDims):
-            named = dict(enumerate(found[path]))
-            narrowed[tree.join_path(path, "kernel")] = tuple(named[i] for i in kernel.columns if i in named)
-    return found
+    names, narrowed = {}, {"": columns}
+    for path, part in tree.nodes(model, tree.Part).items():
+        if part._is_kernel and not INNER_LAYER.search(path):
+            names[path] = narrowed[max((above for above in narrowed if _is_below(path, above)), key=len)]
+            narrowed[path] = part._columns_within(names[path])
+    return names
 
 
 def _is_below(path: str, above: str) -> bool:

@@ -1,10 +1,4 @@
-"""Reports of numerical repairs, even from compiled functions, and a single warning with the number of repairs.
-
-Code that repairs something calls `report` with arrays. `report` also works while a function is traced. Plug-ins collect
-the reports of each traced function, such as a branch, a loop or a compiled step. The arrays of these reports become
-additional results of the function, and are reported again outside the function. A `Tally` reads the reports at the end
-of a public function, or in the training loop.
-"""
+"""Reports of numerical repairs, which arrays hold while a function is traced, and their count on the host."""
 
 import sys
 import warnings
@@ -13,10 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agp import tree
-from agp.backend import Array, assume, backend_of, collect_reports, current_collector, to_numpy
+from agp.backend import Array, assume, backend_of, current_collector, to_numpy
 from agp.errors import NotPositiveDefiniteError, RepairWarning
-
-__all__ = ["Kind", "Report", "Tally", "collect_reports", "pack_reports", "propagate_reports", "report", "sum_reports"]
 
 
 class Kind(NamedTuple):

@@ -7,8 +7,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.quadrature import gauss_legendre
-from agp.quantiles import MIN_PROBABILITY, Mixture, by_blocks, coarse, coordinate, coordinate_of, normal_tail
+from agp.likelihoods._quantiles import (
+    MIN_PROBABILITY,
+    Mixture,
+    by_blocks,
+    coarse,
+    coordinate,
+    coordinate_of,
+    gauss_legendre,
+    normal_tail,
+)
 
 Numbers = npt.NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend
-from agp.repairs import Tally
+from agp.repairs._reports import Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
 Ignored = Literal["warnings", "underflow"] | None

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_like
-from agp.constraints import LOWER
-
-__all__ = ["Unflatten", "flatten"]
+from agp.repairs import public
+from agp.tree import LOWER
 
 T = TypeVar("T")
 

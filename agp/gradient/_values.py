@@ -4,15 +4,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from agp import tree
-from agp._context import public
 from agp.backend import Array, Pullback, backend_of
-from agp.batch import Batch
+from agp.bounds import Batch
 from agp.checks import check_model, check_results
 from agp.errors import BackendError
 from agp.priors import log_prior
-from agp.speculation import speculate
-
-__all__ = ["gradient_of_batch", "value_and_gradient"]
+from agp.repairs import public, speculate
 
 GradientMode = Literal["closed-form", "autodiff"]
 
