@@ -6,7 +6,8 @@ from dual_cases import blank, data, inducing
 from helpers import JAX, NUMPY, assert_close, named, with_leaves
 
 import agp
-from agp.bounds import Batch, white_site_sums
+from agp.bounds import Batch
+from agp.models._sparse_sites import white_site_sums
 from agp.training import train
 from agp.updates import Adam, Repeat, SiteStep
 
