@@ -113,7 +113,7 @@ class White(_WithoutInputs):
 
     Examples
     --------
-    Two observations at the same input share the constant, but not the noise.
+    Two observations at the same input share the constant, but not the noise. A call with two arguments has no noise.
 
     >>> import numpy as np
     >>> import agp

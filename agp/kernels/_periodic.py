@@ -229,7 +229,7 @@ class Seasonal(Winding):
 
     Examples
     --------
-    The model learns a weekly pattern from four weeks, and predicts it a year ahead. The period is not a parameter.
+    The model learns a weekly pattern from four weeks, and predicts it a year ahead. The period is not trained.
 
     >>> import numpy as np
     >>> import agp

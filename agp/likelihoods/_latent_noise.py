@@ -36,8 +36,7 @@ class LatentNoiseGaussian(Likelihood):
 
     Examples
     --------
-    The model learns noise that grows with x. Its latent functions are the mean and, in effect, the logarithm of the
-    noise.
+    The noise grows with x. The model learns this as the second of its two latent functions.
 
     >>> import numpy as np
     >>> import agp

@@ -42,9 +42,9 @@ class Coregionalised:
     >>> y = np.concatenate([np.sin(X), 3.0 * np.sin(X)], axis=1)
     >>> y[10:, 1] = np.nan
     >>> outputs = agp.Coregionalised(weights=np.asarray([[1.0], [3.0]]))
-    >>> parts = {"kernel": agp.RBF(1.0, 1.0), "likelihood": agp.Gaussian(0.01, missing=True)}
-    >>> parts |= {"num_inducing": 10, "posterior": "whitened", "mean_function": agp.ZeroMean()}
-    >>> model = agp.SVGP.from_data(X, y, outputs=outputs, **parts)
+    >>> prior = {"kernel": agp.RBF(1.0, 1.0), "mean_function": agp.ZeroMean()}
+    >>> parts = {"posterior": "whitened", "likelihood": agp.Gaussian(0.01, missing=True)}
+    >>> model = agp.SVGP.from_data(X, y, outputs=outputs, num_inducing=10, **prior, **parts)
     >>> step = agp.updates.NaturalGradient(1.0)
     >>> model = agp.train(model, X, y, steps=1, updates=[step]).model
     >>> bool(np.max(np.abs(model.predict_mean(X)[:, 1] - 3.0 * np.sin(X[:, 0]))) < 0.1)
