@@ -52,7 +52,21 @@ class Mean(tree.Part, ABC):
 
 @tree.model
 class ZeroMean(Mean):
-    """h(x) = 0."""
+    """h(x) = 0.
+
+    Examples
+    --------
+    Far from the data, predictions return to zero.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[0.0], [1.0], [2.0]])
+    >>> y = np.asarray([9.0, 10.0, 14.0])
+    >>> parts = {"kernel": agp.RBF(100.0, 1.0), "likelihood": agp.Gaussian(0.01)}
+    >>> model = agp.GPR.from_data(X, y, mean_function=agp.ZeroMean(), **parts)
+    >>> print(model.predict_mean(np.asarray([[1.0], [50.0]]))[:, 0].round(1))
+    [10.  0.]
+    """
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         zeros = backend_of(X).xp.zeros((X.shape[0], 1), **like(X))
@@ -76,6 +90,21 @@ class ConstantMean(Mean):
     ----------
     value
         [P], or a scalar (0-d) for all outputs, in units of f. The initial value is the average of the targets.
+
+    Examples
+    --------
+    Far from the data, predictions return to the constant, which starts at the average of the targets.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[0.0], [1.0], [2.0]])
+    >>> y = np.asarray([9.0, 10.0, 14.0])
+    >>> parts = {"kernel": agp.RBF(1.0, 1.0), "mean_function": agp.ConstantMean()}
+    >>> model = agp.GPR.from_data(X, y, **parts)
+    >>> print(model.mean_function.value)
+    [11.]
+    >>> print(model.predict_mean(np.asarray([[50.0]])).round(2))
+    [[11.]]
     """
 
     value: Array = tree.param(default=None, unit="value_unit")
@@ -110,6 +139,19 @@ class LinearMean(Mean):
         [D, P], in units of f per unit of each column. Initial weights are zero.
     offset
         [P], or a scalar (0-d) for all outputs, in units of f. The initial value is the average of the targets.
+
+    Examples
+    --------
+    Training finds the trend, which predictions follow far from the data.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 3.0, 20)[:, None]
+    >>> y = 2.0 * X[:, 0] + 0.1 * np.sin(5.0 * X[:, 0])
+    >>> model = agp.GPR.from_data(X, y, mean_function=agp.LinearMean())
+    >>> trained = agp.fit(model, X, y).model
+    >>> bool(190.0 < trained.predict_mean(np.asarray([[100.0]]))[0, 0] < 210.0)
+    True
     """
 
     weights: Array = tree.param(default=None, unit="weights_unit")
@@ -150,6 +192,19 @@ class Projection(Mean):
         A constant array [D, P], in units of f per unit of each column.
     centre
         A constant array [D], in units of x.
+
+    Examples
+    --------
+    Three columns become two: the first minus 1, and the sum of the others.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> weights = np.asarray([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> projection = agp.Projection(weights, centre=np.asarray([1.0, 0.0, 0.0]))
+    >>> h, _ = projection(np.asarray([[1.0, 2.0, 3.0], [4.0, 0.0, 1.0]]))
+    >>> print(h)
+    [[0. 5.]
+     [3. 1.]]
     """
 
     weights: Array = tree.constant()

@@ -76,7 +76,18 @@ def numbers_of(several: Sequence[Array | float], /) -> list[float]:
 
 
 def to_numpy(x: Array, /) -> Any:
-    """Convert an array of any library and device to a NumPy array, which may share the memory of x."""
+    """Convert an array of any library and device to a NumPy array, which may share the memory of x.
+
+    Examples
+    --------
+    A NumPy array is returned as it is. Copy the result before you change it.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> x = np.asarray([1.0, 2.0])
+    >>> agp.to_numpy(x) is x
+    True
+    """
     return backend_of(x).to_numpy(x)
 
 

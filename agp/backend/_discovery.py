@@ -55,6 +55,21 @@ def register_backend(plugin: Backend, /) -> None:
     ------
     BackendError
         If an installed plug-in has the same name.
+
+    Examples
+    --------
+    A subclass of NumPy's array gets a plug-in of its own, which inherits everything from that of NumPy.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> class Tagged(np.ndarray):
+    ...     pass
+    >>> class TaggedBackend(type(agp.get_backend("numpy"))):
+    ...     name = "tagged"
+    ...     array_types = (Tagged,)
+    >>> agp.register_backend(TaggedBackend())
+    >>> agp.backend_of(np.zeros(3).view(Tagged)).name
+    'tagged'
     """
     if plugin.name in _entry_points():
         msg = f"a backend with the name {plugin.name!r} is installed already; choose another name."
@@ -72,6 +87,18 @@ def get_backend(name: str) -> Backend:
     BackendError
         If no plug-in has this name, if the library of the plug-in is not installed, or if loading fails. The message
         about an unknown name lists all names.
+
+    Examples
+    --------
+    A backend lists its devices, and copies arrays from NumPy and back.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> backend = agp.get_backend("numpy")
+    >>> backend.devices()
+    ['cpu']
+    >>> backend.from_numpy(np.asarray([1.0, 2.0]), dtype="float32").dtype.name
+    'float32'
     """
     return _REGISTERED[name] if name in _REGISTERED else _load(name)
 
@@ -104,7 +131,17 @@ def _is_installed(name: str) -> bool:
 
 
 def known_backends() -> list[BackendStatus]:
-    """List the status of every announced plug-in, usable or not, sorted by name."""
+    """List the status of every announced plug-in, usable or not, sorted by name.
+
+    Examples
+    --------
+    The status of NumPy, which is always installed. For other libraries, `reason` says why they cannot be used.
+
+    >>> import agp
+    >>> [status] = [one for one in agp.known_backends() if one.name == "numpy"]
+    >>> status.usable, status.reason, status.devices
+    (True, '', ['cpu'])
+    """
     return [_status(name) for name in _names()]
 
 
@@ -131,6 +168,18 @@ def backend_of(x: Array, /) -> Backend:
     ------
     TypeError
         If x is not an array of a known library. The message explains how to convert x.
+
+    Examples
+    --------
+    A function for arrays of any library takes its operations from the namespace `xp` of the backend.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> def norm(x):
+    ...     xp = agp.backend_of(x).xp
+    ...     return xp.sqrt(xp.sum(x * x))
+    >>> float(norm(np.asarray([3.0, 4.0])))
+    5.0
     """
     try:
         return _BY_TYPE[type(x)]

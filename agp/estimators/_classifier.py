@@ -74,6 +74,20 @@ class GPClassifier(ClassifierMixin, Distribution):
         As in `GPRegressor`.
     kernel_, candidates_
         As in `GPRegressor`, if `fit_classification` chose the kernels. The model may average several kernels.
+
+    Examples
+    --------
+    Labels may be text. Halfway between the classes, they are equally probable.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[1.0], [2.0], [3.0], [5.0], [6.0], [7.0]])
+    >>> labels = ["cold", "cold", "cold", "warm", "warm", "warm"]
+    >>> model = agp.GPClassifier().fit(X, labels)
+    >>> print(model.predict([[1.5], [6.5]]))
+    ['cold' 'warm']
+    >>> print(model.predict_proba([[4.0]]).round(2))
+    [[0.5 0.5]]
     """
 
     likelihood: str = "auto"

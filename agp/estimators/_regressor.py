@@ -155,6 +155,18 @@ class GPRegressor(RegressorMixin, Distribution):
         As in every scikit-learn estimator.
     left_out_
         The names of the table columns that were left out. Tables for predictions need not have these columns.
+
+    Examples
+    --------
+    Where there are no rows, the standard deviation is larger.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> model = agp.GPRegressor(hyperparameters="mode").fit(X, np.sin(X[:, 0]))
+    >>> mean, deviation = model.predict([[1.5], [20.0]], return_std=True)
+    >>> round(float(mean[0]), 1), bool(deviation[1] > 3.0 * deviation[0])
+    (1.0, True)
     """
 
     outputs: str = "shared"

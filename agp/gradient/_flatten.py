@@ -130,6 +130,23 @@ def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unfla
     TypeError, ValueError
         If a pattern matches nothing, no parameter is left, a parameter has no value, or parameters differ in library,
         dtype or device.
+
+    Examples
+    --------
+    A small step along the gradient increases the bound. Optimisers for vectors take such steps.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> model = agp.GPR.from_data(X, y)
+    >>> vector, unflatten = agp.flatten(model, frozen="mean_function.*")
+    >>> unflatten.names
+    ('kernel.variance', 'kernel.lengthscale[0]', 'likelihood.noise_variance')
+    >>> value, gradient = agp.value_and_gradient(model, X, y)
+    >>> better = unflatten(vector + 1e-3 * unflatten.vector(gradient))
+    >>> bool(better.bound(X, y)[0] > value)
+    True
     """
     if missing := tree.missing(model):
         msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."

@@ -56,6 +56,22 @@ def value_and_gradient(
     ------
     agp.errors.NonFiniteError
         If the objective or its gradient is NaN or infinite. Inside a traced function, the values are not checked.
+
+    Examples
+    --------
+    The value is the bound. At its optimum, the gradient vanishes.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(20)
+    >>> model = agp.GPR.from_data(X, y)
+    >>> value, gradient = agp.value_and_gradient(model, X, y)
+    >>> bool(np.isclose(value, model.bound(X, y)[0])), sorted(gradient)[0]
+    (True, 'kernel.lengthscale')
+    >>> _, gradient = agp.value_and_gradient(agp.fit(model, X, y).model, X, y)
+    >>> max(float(np.max(np.abs(slope))) for slope in gradient.values()) < 0.1
+    True
     """
     check_model(model)
     batch = model._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)

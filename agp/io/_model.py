@@ -81,6 +81,20 @@ def save(model: Any, path: str | Path) -> None:
         If the model has settings that files cannot hold, such as functions. The message names the field.
     ValueError
         If a leaf is not finite or violates its constraint, or if the shapes of the leaves do not match.
+
+    Examples
+    --------
+    Parts of models are also saved, such as a kernel whose lengthscale is yet to be chosen from data.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import agp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "kernel.safetensors"
+    ...     agp.save(agp.Matern32(variance=2.0), path)
+    ...     kernel = agp.load(path)
+    >>> kernel
+    Matern32(variance=2.0, lengthscale=None)
     """
     save_with_metadata(path, model, {})
 
@@ -164,6 +178,25 @@ def load(
         If the file holds an estimator, and the extra ``sklearn`` is not installed.
     TypeError, ValueError
         If another argument is invalid.
+
+    Examples
+    --------
+    Predictions are the same bit for bit. A model for predictions may also be loaded in single precision.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> model = agp.GPR.from_data(X, np.sin(X[:, 0]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "model.safetensors"
+    ...     agp.save(model, path)
+    ...     loaded, single = agp.load(path), agp.load(path, dtype="float32")
+    >>> bool(np.all(loaded.predict_mean(X) == model.predict_mean(X)))
+    True
+    >>> single.X.dtype.name
+    'float32'
     """
     return load_with_metadata(path, backend=backend, device=device, dtype=dtype, classes=classes)[0]
 

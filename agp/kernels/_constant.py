@@ -42,6 +42,19 @@ class Constant(_WithoutInputs):
     ----------
     variance
         A scalar (0-d) in squared units of the targets.
+
+    Examples
+    --------
+    Functions of a linear kernel pass through the origin. With a constant, their standard deviation there is 3.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[0.0], [4.0]])
+    >>> for kernel in (agp.Linear(1.0), agp.Constant(9.0) + agp.Linear(1.0)):
+    ...     variances, _ = kernel.diag(X)
+    ...     print(np.sqrt(variances))
+    [0. 4.]
+    [3. 5.]
     """
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
@@ -97,6 +110,21 @@ class White(_WithoutInputs):
     ----------
     variance
         A scalar (0-d) in squared units of the targets.
+
+    Examples
+    --------
+    Two observations at the same input share the constant, but not the noise. A call with two arguments has no noise.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[0.0], [0.0]])
+    >>> kernel = agp.Constant(1.0) + agp.White(0.5)
+    >>> print(kernel(X)[0])
+    [[1.5 1. ]
+     [1.  1.5]]
+    >>> print(kernel(X, X)[0])
+    [[1. 1.]
+     [1. 1.]]
     """
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:

@@ -29,6 +29,19 @@ class Linear(Kernel):
     centre
         The point c [D] where the functions vanish, or one number for all columns. The default is the origin.
         `Linear.centred` computes c from the data.
+
+    Examples
+    --------
+    A GP with this kernel is Bayesian linear regression, which extrapolates with growing error bars.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[1.0], [2.0], [4.0]])
+    >>> parts = {"kernel": agp.Linear(100.0), "likelihood": agp.Gaussian(1e-4)}
+    >>> model = agp.GPR.from_data(X, 3.0 * X, mean_function=agp.ZeroMean(), **parts)
+    >>> mean, variance = model.predict(np.asarray([[0.0], [100.0], [200.0]]))
+    >>> print(mean[:, 0].round(1), np.sqrt(variance[:, 0]).round(2))
+    [  0. 300. 600.] [0.   0.22 0.44]
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")

@@ -175,6 +175,20 @@ class Periodic(Winding):
         The period in units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at twice the
         spread of each column, which is slightly more than half the range of uniform inputs. Training objectives have
         many local optima as functions of the period. Use `Seasonal` if the period is known.
+
+    Examples
+    --------
+    Training finds the period from a value nearby.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 20.0, 60)[:, None]
+    >>> y = np.sin(2.0 * np.pi * X[:, 0] / 3.0)
+    >>> y = y + 0.1 * np.random.default_rng(0).standard_normal(60)
+    >>> model = agp.GPR.from_data(X, y, kernel=agp.Periodic(period=2.9))
+    >>> trained = agp.fit(model, X, y).model
+    >>> round(float(trained.kernel.period), 1)
+    3.0
     """
 
     period: Array = tree.param(POSITIVE, default=None, unit="period_unit")
@@ -212,6 +226,21 @@ class Seasonal(Winding):
     ------
     ValueError
         In `from_data`, if the period is missing or not positive.
+
+    Examples
+    --------
+    The model learns a weekly pattern from four weeks, and predicts it a year ahead. The period is not trained.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> days = np.arange(28.0)[:, None]
+    >>> visitors = np.where(days[:, 0] % 7.0 < 5.0, 10.0, 2.0)
+    >>> model = agp.GPR.from_data(days, visitors, kernel=agp.Seasonal(period=7.0))
+    >>> trained = agp.fit(model, days, visitors).model
+    >>> print(trained.predict_mean(np.asarray([[364.0], [369.0]]))[:, 0].round(1))
+    [10.  2.]
+    >>> "kernel.period" in agp.flatten(model)[1].names
+    False
     """
 
     def _pull_period(self, bar: Array) -> None:  # noqa: ARG002 - a constant has no gradient

@@ -242,6 +242,25 @@ class RBF(Stationary):
         The lengthscale in units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at the
         spread of each column times the square root of the number of columns. The `from_data` methods of models compare
         several multiples of this starting value.
+
+    Examples
+    --------
+    The covariance depends on the distance in units of the lengthscale. A call also returns the pullback.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> kernel = agp.RBF(variance=4.0, lengthscale=2.0)
+    >>> K, pullback = kernel(np.asarray([[0.0], [2.0], [4.0]]))
+    >>> print(K.round(2))
+    [[4.   2.43 0.54]
+     [2.43 4.   2.43]
+     [0.54 2.43 4.  ]]
+
+    A column with a long lengthscale hardly matters.
+
+    >>> K, _ = agp.RBF(1.0, [1.0, 100.0])(np.asarray([[0.0, 0.0], [0.0, 5.0], [1.0, 0.0]]))
+    >>> print(K[0, :].round(3))
+    [1.    0.999 0.607]
     """
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -279,6 +298,20 @@ class Matern12(Matern):
     ----------
     variance, lengthscale
         As for `RBF`.
+
+    Examples
+    --------
+    Given the value at 1, the values at 0 and 2 are independent, unlike with smoother kernels.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[0.0], [1.0], [2.0]])
+    >>> for kernel in (agp.Matern12(1.0, 1.0), agp.RBF(1.0, 1.0)):
+    ...     K, _ = kernel(X)
+    ...     covariance = K[0, 2] - K[0, 1] * K[1, 2] / K[1, 1]
+    ...     print(round(abs(float(covariance)), 2))
+    0.0
+    0.23
     """
 
     differences = True
@@ -305,6 +338,21 @@ class Matern32(Matern):
     ----------
     variance, lengthscale
         As for `RBF`.
+
+    Examples
+    --------
+    Over short distances, the changes of a differentiable function are proportional to the distance. With `Matern12`,
+    four times the distance only doubles them.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[0.0], [0.001], [0.004]])
+    >>> for kernel in (agp.Matern12(1.0, 1.0), agp.Matern32(1.0, 1.0)):
+    ...     K, _ = kernel(X)
+    ...     changes = np.sqrt(2.0 - 2.0 * K[0, 1:])
+    ...     print(round(float(changes[1] / changes[0]), 1))
+    2.0
+    4.0
     """
 
     degrees: ClassVar[int] = 3
@@ -330,6 +378,20 @@ class Matern52(Matern):
     ----------
     variance, lengthscale
         As for `RBF`.
+
+    Examples
+    --------
+    By default, each column has a lengthscale. Training makes that of an irrelevant column long.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0.0, 6.0, (40, 2))
+    >>> y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(40)
+    >>> model = agp.GPR.from_data(X, y, kernel=agp.Matern52())
+    >>> first, second = agp.fit(model, X, y).model.kernel.lengthscale
+    >>> bool(second > 3.0 * first)
+    True
     """
 
     degrees: ClassVar[int] = 5
@@ -358,6 +420,22 @@ class RationalQuadratic(Stationary):
     alpha
         A dimensionless scalar (0-d). The smaller alpha is, the more the lengthscales of the mixture vary. For large
         alpha, the kernel approaches RBF. If alpha is None, it starts at 1.
+
+    Examples
+    --------
+    With a small alpha, distant rows keep some covariance. With a large alpha, the kernel is `RBF`.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[0.0], [1.0], [4.0]])
+    >>> for alpha in (0.5, 1e6):
+    ...     K, _ = agp.RationalQuadratic(1.0, 1.0, alpha)(X)
+    ...     print(K[0, :].round(3))
+    [1.    0.707 0.243]
+    [1.    0.607 0.   ]
+    >>> K, _ = agp.RBF(1.0, 1.0)(X)
+    >>> print(K[0, :].round(3))
+    [1.    0.607 0.   ]
     """
 
     alpha: Array = tree.param(POSITIVE, default=None)

@@ -79,6 +79,16 @@ class Bernoulli(OrderedCategories, ByQuadrature):
     link
         The link F: "probit" is the standard normal distribution function, and "logit" is 1 / (1 + exp(-f)). Predictions
         have closed forms for probit and are computed by quadrature for logit.
+
+    Examples
+    --------
+    The less certain f is, the closer the probability of label 1 is to 1/2.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> mu, var = np.full((3, 1), 2.0), np.asarray([[0.0], [3.0], [100.0]])
+    >>> print(agp.Bernoulli().predict(mu, var).mean[:, 0].round(2))
+    [0.98 0.84 0.58]
     """
 
     squash: float = 0.0

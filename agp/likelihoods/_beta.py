@@ -33,6 +33,20 @@ class Beta(ByPanels, ByQuadrature):
         The link F: "probit" is the standard normal distribution function, and "logit" is 1 / (1 + exp(-f)).
 
     Source: Ferrari & Cribari-Neto, "Beta regression for modelling rates and proportions", J. Applied Statistics 2004.
+
+    Examples
+    --------
+    For f = 0, proportions have the mean 1/2. A larger precision makes them vary less.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> zero = np.zeros((1, 1))
+    >>> for precision in (1.0, 10.0, 100.0):
+    ...     mean, variance = agp.Beta(precision).predict(zero, zero)
+    ...     print(float(mean[0, 0]), round(float(variance[0, 0]) ** 0.5, 2))
+    0.5 0.35
+    0.5 0.15
+    0.5 0.05
     """
 
     precision: Array = tree.param(POSITIVE, default=10.0)

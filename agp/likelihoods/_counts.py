@@ -89,6 +89,20 @@ class Poisson(Counts):
     exposure
         The time, the area or the size of the bin in which each count was made. The exposure multiplies the rate.
         At the default prior mean of f, which is 0, the expected count is the exposure.
+
+    Examples
+    --------
+    At a rate of 5 counts per hour, two hours give 10 counts on average, and 5 to 15 in most cases.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> likelihood = agp.Poisson(exposure=2.0)
+    >>> f, certain = np.log(np.asarray([[5.0]])), np.zeros((1, 1))
+    >>> mean, variance = likelihood.predict(f, certain)
+    >>> print(mean.round(2), variance.round(2))
+    [[10.]] [[10.]]
+    >>> print(likelihood.predictive_quantiles(f, certain, (0.05, 0.95))[:, 0, 0])
+    [ 5. 15.]
     """
 
     exposure: float = 1.0
@@ -153,6 +167,19 @@ class NegativeBinomial(Counts, ByQuadrature):
     points
         The number of Gauss-Hermite quadrature nodes for computing expectations. Predictive densities use a different
         quadrature rule.
+
+    Examples
+    --------
+    Counts with mean 10 vary more than Poisson counts, whose variance is 10.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> f = np.log(np.asarray([[10.0]]))
+    >>> for dispersion in (0.01, 0.5):
+    ...     mean, variance = agp.NegativeBinomial(dispersion).predict(f, np.zeros((1, 1)))
+    ...     print(mean[0].round(2), variance[0].round(2))
+    [10.] [11.]
+    [10.] [60.]
     """
 
     dispersion: Array = tree.param(POSITIVE, default=1.0)

@@ -111,6 +111,17 @@ class Gamma(GammaForm):
     shape
         The squared ratio of the mean of y to its standard deviation, dimensionless and 0-d. The shape is trained;
         freeze it to keep its value.
+
+    Examples
+    --------
+    With shape 4, the standard deviation of y is half of its mean, whatever f is.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> f = np.log(np.asarray([[0.5], [50.0]]))
+    >>> mean, variance = agp.Gamma(shape=4.0).predict(f, np.zeros((2, 1)))
+    >>> print(mean[:, 0].round(2), np.sqrt(variance[:, 0]).round(2))
+    [  2. 200.] [  1. 100.]
     """
 
     shape: Array = tree.param(POSITIVE, default=1.0)
@@ -143,6 +154,19 @@ class Exponential(GammaForm):
     log p(y | f) = -f - y exp(-f). Expectations have closed forms; quadrature is needed only for predictive densities. A
     predicted mean or variance above the largest float is replaced by that float, with a `RepairWarning`. Starting
     values of the prior are computed from log y. A target of 0 is refused: its density exp(-f) has no maximum.
+
+    Examples
+    --------
+    If the mean waiting time is 10, half of the times are below 6.9, and one in twenty is above 30.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> f, certain = np.log(np.asarray([[10.0]])), np.zeros((1, 1))
+    >>> likelihood = agp.Exponential()
+    >>> print(likelihood.predict(f, certain).mean.round(2))
+    [[10.]]
+    >>> print(likelihood.predictive_quantiles(f, certain, (0.5, 0.95))[:, 0, 0].round(1))
+    [ 6.9 30. ]
     """
 
     def _shape_like(self, x: Array) -> Array:

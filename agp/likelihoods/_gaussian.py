@@ -55,6 +55,19 @@ class Gaussian(Likelihood):
     missing
         Whether to treat NaN as an unobserved target and ignore it. By default NaN raises an error. Variational models
         such as `agp.SVGP` accept ``missing=True``. Exact models and their collapsed forms require complete rows.
+
+    Examples
+    --------
+    Predicted observations have the variance of f plus the noise variance.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> model = agp.GPR.from_data(X, y, likelihood=agp.Gaussian(0.04))
+    >>> noise = model.predict(X, observed=True).variance - model.predict(X).variance
+    >>> print(np.unique(noise.round(6)))
+    [0.04]
     """
 
     noise_variance: Array = tree.param(NONNEGATIVE, default=None, unit="noise_variance_unit")

@@ -33,6 +33,23 @@ class LatentNoiseGaussian(Likelihood):
         variance starts at a tenth of the variance of the targets.
 
     Source: Lazaro-Gredilla & Titsias, "Variational heteroscedastic Gaussian process regression", ICML 2011.
+
+    Examples
+    --------
+    The noise grows with x. The model learns this as the second of its two latent functions.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 4.0, 100)[:, None]
+    >>> y = np.sin(X) + X * np.random.default_rng(0).standard_normal(X.shape)
+    >>> parts = {"num_inducing": 8, "posterior": "whitened"}
+    >>> model = agp.SVGP.from_data(X, y, likelihood=agp.LatentNoiseGaussian(), **parts)
+    >>> trained = agp.fit(model, X, y).model
+    >>> trained.predict(X).mean.shape
+    (100, 2)
+    >>> variance = trained.predict(X, observed=True).variance[:, 0]
+    >>> bool(variance[-1] > 10.0 * variance[0])
+    True
     """
 
     unit: Array | None = tree.unit(default=None)

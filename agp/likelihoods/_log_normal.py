@@ -26,6 +26,19 @@ class LogNormal(Likelihood):
         A value of log y [P]. For predicted moments, y approaches twice the exponential of the limit if log y is above
         it. Otherwise, if the variance of log y is large, moments come from values of y far above the targets. By
         default, there is no limit. `GPRegressor` uses ten times the largest target.
+
+    Examples
+    --------
+    Observations are skewed: for f = 0, their median is 1, but their mean is larger.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> likelihood = agp.LogNormal(agp.Gaussian(np.asarray(1.0)))
+    >>> zero = np.zeros((1, 1))
+    >>> print(likelihood.predictive_quantiles(zero, zero, (0.05, 0.5, 0.95))[:, 0, 0].round(2))
+    [0.19 1.   5.18]
+    >>> print(likelihood.predict(zero, zero).mean.round(2))
+    [[1.65]]
     """
 
     logs: Gaussian = Gaussian()

@@ -33,6 +33,21 @@ class Ordinal(OrderedCategories, ByQuadrature):
         The number of Gauss-Hermite quadrature nodes for computing expectations.
 
     Source: Chu & Ghahramani, "Gaussian processes for ordinal regression", JMLR 2005.
+
+    Examples
+    --------
+    The probabilities of three grades at a low, a middle and a high value of f.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> likelihood = agp.Ordinal(3, edges=[-1.0, 1.0])
+    >>> f = np.asarray([[-3.0], [0.0], [3.0]])
+    >>> for grade in (0.0, 1.0, 2.0):
+    ...     y = np.full((3, 1), grade)
+    ...     print(np.exp(likelihood.predictive_log_density(f, np.zeros((3, 1)), y)).round(2))
+    [0.98 0.16 0.  ]
+    [0.02 0.68 0.02]
+    [0.   0.16 0.98]
     """
 
     classes: int

@@ -35,6 +35,19 @@ class RobustMax(MultiClass):
 
     Source: Hernandez-Lobato, Hernandez-Lobato & Dupont, "Robust multi-class Gaussian process classification", NeurIPS
     2011.
+
+    Examples
+    --------
+    However large the largest latent function is, each other label keeps the probability epsilon / 2.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> likelihood = agp.RobustMax(3, epsilon=0.02)
+    >>> for largest in (10.0, 1000.0):
+    ...     f = np.asarray([[0.0, 0.0, largest]])
+    ...     print(likelihood.predict(f, np.ones((1, 3))).mean.round(2))
+    [[0.01 0.01 0.98]]
+    [[0.01 0.01 0.98]]
     """
 
     classes: int

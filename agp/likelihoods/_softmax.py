@@ -34,6 +34,19 @@ class Softmax(MultiClass):
         The number of samples S in training.
     fixed_samples
         The number of samples S for predictions, rounded up to an even number.
+
+    Examples
+    --------
+    Differences of f are log odds of classes. Uncertain f make the classes more equal.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> f = np.log(np.asarray([[1.0, 1.0, 8.0]]))
+    >>> likelihood = agp.Softmax(3)
+    >>> print(likelihood.predict(f, np.zeros((1, 3))).mean.round(2))
+    [[0.1 0.1 0.8]]
+    >>> bool(likelihood.predict(f, np.full((1, 3), 4.0)).mean[0, 2] < 0.75)
+    True
     """
 
     classes: int

@@ -49,6 +49,23 @@ class StudentT(ByPanels, ByQuadrature):
     points
         The number of Gauss-Hermite quadrature nodes for computing expectations. Predictive densities use a different
         quadrature rule.
+
+    Examples
+    --------
+    The target 8 is an outlier. With Gaussian noise, it would move the mean there from about 0.1 to above 2.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 25)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> y[12] = 8.0
+    >>> step, parts = agp.updates.SiteStep(0.5), {"kernel": agp.RBF(1.0, 1.0)}
+    >>> for likelihood in (agp.StudentT(0.1), agp.Gaussian(0.03)):
+    ...     model = agp.TVGP.from_data(X, y, likelihood=likelihood, **parts)
+    ...     model = agp.train(model, X, y, steps=30, updates=[step]).model
+    ...     print(round(float(model.predict_mean(X)[12, 0]), 1))
+    0.1
+    2.2
     """
 
     scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")

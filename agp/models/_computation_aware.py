@@ -82,6 +82,20 @@ class CaGP(HoldsData, InverseOwner):
 
     Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
     2024; "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
+
+    Examples
+    --------
+    With few actions, variances are large. They fall towards those of the exact GP, which come last.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 40)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> parts = {"kernel": agp.RBF(1.0, 1.0), "likelihood": agp.Gaussian(0.01)}
+    >>> models = [agp.CaGP.from_data(X, y, num_actions=i, **parts) for i in (2, 5, 20)]
+    >>> models.append(agp.GPR.from_data(X, y, **parts))
+    >>> [round(float(np.mean(model.predict(X).variance)), 3) for model in models]
+    [0.355, 0.03, 0.002, 0.002]
     """
 
     kernel: Kernel

@@ -71,6 +71,22 @@ class DeepGP(Variational):
         The number of inner-layer samples for predictions. Each sample uses the same noise for all rows.
 
     Source: Salimbeni & Deisenroth, "Doubly stochastic variational inference for deep Gaussian processes", NeurIPS 2017.
+
+    Examples
+    --------
+    Each of the two layers is a sparse GP. Functions are drawn layer by layer, and can be evaluated anywhere.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(-1.0, 1.0, 30)[:, None]
+    >>> y = np.sign(X[:, 0])
+    >>> model = agp.DeepGP.from_data(X, y, layers=2, num_inducing=6)
+    >>> result = agp.train(model, X, y, steps=20)
+    >>> result.trace["bound"][-1] > result.trace["bound"][0]
+    True
+    >>> functions = result.model.sample_functions(3)
+    >>> functions(X).shape
+    (3, 30, 1)
     """
 
     process: Deep  # type: ignore[override]

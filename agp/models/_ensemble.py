@@ -39,6 +39,21 @@ class Ensemble(Model):
         The factor by which variances of latent functions are multiplied.
     priors
         See `SVGP`. These priors replace those of the models: an ensemble of models with priors cannot be trained.
+
+    Examples
+    --------
+    The mean of the ensemble is the weighted average of the means.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 20)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> kernels = agp.RBF(1.0, 1.0), agp.Matern12(1.0, 1.0)
+    >>> models = tuple(agp.GPR.from_data(X, y, kernel=kernel) for kernel in kernels)
+    >>> ensemble = agp.Ensemble(models, np.asarray([0.75, 0.25]))
+    >>> smooth, rough, mean = (float(model.predict_mean(X)[3, 0]) for model in (*models, ensemble))
+    >>> round(mean - (0.75 * smooth + 0.25 * rough), 9)
+    0.0
     """
 
     models: tuple[Model, ...]

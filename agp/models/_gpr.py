@@ -39,6 +39,22 @@ class GPR(Regression):
     noise
         Known noise variances [N, 1], which are added to the trained noise variance. None means 0. For rows whose noise
         is known completely, freeze the noise variance at 0.
+
+    Examples
+    --------
+    Predictions interpolate the targets. Far from the rows, the prior returns, here with variance 1.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[0.0], [1.0], [2.0]])
+    >>> y = np.asarray([1.0, 3.0, 2.0])
+    >>> kernel, likelihood = agp.RBF(1.0, 1.0), agp.Gaussian(1e-4)
+    >>> model = agp.GPR.from_data(X, y, kernel=kernel, likelihood=likelihood)
+    >>> mean, variance = model.predict(np.asarray([[1.0], [1.5], [20.0]]))
+    >>> print(mean[:, 0].round(2), variance[:, 0].round(2))
+    [3.   2.83 2.  ] [0.   0.02 1.  ]
+
+    `agp.fit` trains the kernel, the noise variance and the mean function.
     """
 
     kernel: Kernel

@@ -43,6 +43,21 @@ class GPRMixture(Model):
         The prior variance of this constant (0-d), which is integrated over; None means that there is none.
     priors
         See `SVGP`.
+
+    Examples
+    --------
+    Four rows hardly determine the lengthscale. Predictions average over settings from short to long.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[0.0], [1.0], [2.0], [4.0]])
+    >>> y = np.asarray([1.0, 3.0, 2.0, 2.5])
+    >>> model = agp.integrate(agp.GPR.from_data(X, y), settings=20).model
+    >>> isinstance(model, agp.GPRMixture), round(float(np.sum(model.shares)), 6)
+    (True, 1.0)
+    >>> lengthscales = model.settings[0].kernel.lengthscale
+    >>> bool(np.max(lengthscales) > 5.0 * np.min(lengthscales))
+    True
     """
 
     models: tuple[GPR, ...]

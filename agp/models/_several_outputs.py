@@ -31,6 +31,26 @@ class Coregionalised:
         Otherwise, each latent function has its own kernel and inducing inputs (linear model of coregionalisation).
 
     Source: Alvarez, Rosasco & Lawrence, "Kernels for vector-valued functions: a review", 2012.
+
+    Examples
+    --------
+    The second output is three times the first. Its missing targets are predicted from those of the first.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 40)[:, None]
+    >>> y = np.concatenate([np.sin(X), 3.0 * np.sin(X)], axis=1)
+    >>> y[10:, 1] = np.nan
+    >>> outputs = agp.Coregionalised(weights=np.asarray([[1.0], [3.0]]))
+    >>> prior = {"kernel": agp.RBF(1.0, 1.0), "mean_function": agp.ZeroMean()}
+    >>> parts = {"posterior": "whitened", "likelihood": agp.Gaussian(0.01, missing=True)}
+    >>> model = agp.SVGP.from_data(X, y, outputs=outputs, num_inducing=10, **prior, **parts)
+    >>> step = agp.updates.NaturalGradient(1.0)
+    >>> model = agp.train(model, X, y, steps=1, updates=[step]).model
+    >>> bool(np.max(np.abs(model.predict_mean(X)[:, 1] - 3.0 * np.sin(X[:, 0]))) < 0.1)
+    True
+
+    The step trains only q(u). `agp.fit` also trains the weights.
     """
 
     latents: int | None = None

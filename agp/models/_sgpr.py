@@ -61,6 +61,24 @@ class SGPR(SparseRegression):
         What is known of the rows; see `GPR`.
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
+
+    Examples
+    --------
+    More inducing inputs raise the bound, at most to the log evidence of the exact GP.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 31)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> parts = {"kernel": agp.RBF(1.0, 1.0), "likelihood": agp.Gaussian(0.01)}
+    >>> for Z in (X[::10, :], X[::5, :], X[::3, :]):
+    ...     bound, _ = agp.SGPR.from_data(X, y, Z=Z, **parts).bound(X, y)
+    ...     print(len(Z), round(float(bound), 1))
+    4 -250.3
+    7 15.5
+    11 21.1
+    >>> round(float(agp.GPR.from_data(X, y, **parts).bound(X, y)[0]), 1)
+    21.1
     """
 
     kernel: Kernel

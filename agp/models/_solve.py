@@ -30,6 +30,25 @@ class SOLVEGP(Variational):
         See `SVGP`.
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
+
+    Examples
+    --------
+    A second group of inducing inputs tightens the bound of a model of counts. Here, only q(u) and q(v) are trained.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> y = np.round(3.0 + 3.0 * np.sin(2.0 * X[:, 0]))
+    >>> parts = {"likelihood": agp.Poisson(), "kernel": agp.RBF(1.0, 0.8), "num_inducing": 3}
+    >>> bounds = []
+    >>> for size in (0, 3):
+    ...     model = agp.SOLVEGP.from_data(X, y, num_orthogonal=size, **parts)
+    ...     result = agp.fit_lbfgs(model, X, y, frozen=("kernel.*", "mean_function.*", "Z"))
+    ...     bounds.append(result.bounds[0])
+    >>> [group.shape for group in model.groups]
+    [(3, 1), (3, 1)]
+    >>> bounds[0] < bounds[1]
+    True
     """
 
     process: Sparse  # type: ignore[assignment]

@@ -36,6 +36,25 @@ class SVGP(Variational):
     Source: Hensman, Fusi & Lawrence, "Gaussian processes for big data", UAI 2013; Hensman, Matthews & Ghahramani,
     "Scalable variational Gaussian process classification", AISTATS 2015. See the class of q(u) for the source of the
     parameterisation.
+
+    Examples
+    --------
+    The bound is a sum over rows, so minibatches give unbiased estimates: the average over the batches is the bound.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 100)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> model = agp.SVGP.from_data(X, y, num_inducing=10, posterior="whitened")
+    >>> halves = [model.bound(X[i::2, :], y[i::2], scale=2.0)[0] for i in (0, 1)]
+    >>> bool(np.isclose(np.mean(halves), model.bound(X, y)[0]))
+    True
+
+    The trained model does not need the data for predictions.
+
+    >>> trained = agp.fit(model, X, y).model
+    >>> bool(np.max(np.abs(trained.predict_mean(X)[:, 0] - y)) < 0.05)
+    True
     """
 
     process: Process

@@ -59,6 +59,22 @@ class TSVGP(SparseSites, KeepsSums):
         See `SVGP`.
 
     Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
+
+    Examples
+    --------
+    For Gaussian noise, one site step with all rows gives the optimal q(u), and so the bound of `SGPR`.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> parts = {"Z": X[::4, :], "kernel": agp.RBF(1.0, 1.0), "likelihood": agp.Gaussian(0.01)}
+    >>> model = agp.TSVGP.from_data(X, y, **parts)
+    >>> step = agp.updates.SiteStep(1.0)
+    >>> model = agp.train(model, X, y, steps=1, updates=[step]).model
+    >>> collapsed = agp.SGPR.from_data(X, y, **parts)
+    >>> bool(np.isclose(model.bound(X, y)[0], collapsed.bound(X, y)[0]))
+    True
     """
 
     kernel: Kernel

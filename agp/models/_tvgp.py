@@ -50,6 +50,20 @@ class TVGP(SiteModel):
         See `SVGP`.
 
     Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
+
+    Examples
+    --------
+    For labels 0 and 1, the predicted means of observations are the probabilities of label 1.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 25)[:, None]
+    >>> labels = np.where(X[:, 0] < 3.0, 0.0, 1.0)
+    >>> model = agp.TVGP.from_data(X, labels, likelihood=agp.Bernoulli())
+    >>> trained = agp.fit(model, X, labels).model
+    >>> mean = trained.predict_mean(np.asarray([[1.0], [5.0]]), observed=True)
+    >>> bool(mean[0, 0] < 0.1), bool(mean[1, 0] > 0.9)
+    (True, True)
     """
 
     kernel: Kernel

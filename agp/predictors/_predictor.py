@@ -48,6 +48,24 @@ class Predictor(Scores):
     imputations
         Possible values of unknown cells, which are NaN in the inputs; see `Imputations`. By default, NaN raises an
         error.
+
+    Examples
+    --------
+    A further observation gives a new predictor, which is more certain near that row only.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.asarray([[0.0], [1.0], [2.0]])
+    >>> y = np.asarray([1.0, 3.0, 2.0])
+    >>> kernel, likelihood = agp.RBF(1.0, 1.0), agp.Gaussian(0.01)
+    >>> predictor = agp.GPR.from_data(X, y, kernel=kernel, likelihood=likelihood).predictor()
+    >>> more = predictor.condition_on(np.asarray([[6.0]]), np.asarray([4.0]))
+    >>> isinstance(more, agp.Predictor)
+    True
+    >>> for one in (predictor, more):
+    ...     print(one.predict(np.asarray([[1.0], [6.0]])).variance[:, 0].round(2))
+    [0.01 1.  ]
+    [0.01 0.01]
     """
 
     processes: tuple[Process, ...]

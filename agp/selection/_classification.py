@@ -119,6 +119,21 @@ def fit_classification(
         If the time limit or a callback ended the fit.
     agp.errors.NoSignalWarning
         If no model was better than the frequencies of the classes.
+
+    Examples
+    --------
+    The model averages kernels that predict the labels on both sides of a line.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.random.default_rng(0).uniform(0.0, 6.0, (80, 2))
+    >>> labels = np.where(X[:, 0] > X[:, 1], 1.0, 0.0)
+    >>> result = agp.fit_classification(X, labels, likelihood=agp.Bernoulli(link="logit"))
+    >>> sorted(result.kernel.split(", "))
+    ['matern52', 'rbf', 'rbf + linear']
+    >>> mean = result.model.predict_mean(np.asarray([[5.0, 1.0], [1.0, 5.0]]), observed=True)
+    >>> print(mean[:, 0].round(1))
+    [1. 0.]
     """
     X, y = valid_data(X, y)
     known = known_of_rows(X, 1, weights, None, None)

@@ -165,6 +165,24 @@ def fit_regression(
         If the time limit or a callback ended the fit.
     agp.errors.NoSignalWarning
         If the inputs do not predict the targets.
+
+    Examples
+    --------
+    The trend in the first column makes a kernel with a linear part the best of those compared.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0.0, 6.0, (60, 2))
+    >>> y = X[:, 0] + np.sin(X[:, 1]) + 0.1 * rng.standard_normal(60)
+    >>> result = agp.fit_regression(X, y, hyperparameters="mode")
+    >>> sorted({one.kernel for one in result.candidates})
+    ['matern32', 'matern52', 'matern52 + linear', 'rbf']
+    >>> result.kernel, result.method
+    ('matern52 + linear', 'gpr')
+    >>> mean, variance = result.model.predict(np.asarray([[3.0, 1.5]]))
+    >>> bool(abs(mean[0, 0] - (3.0 + np.sin(1.5))) < 0.2)
+    True
     """
     X, y = valid_data(X, y)
     known = known_of_rows(X, 1, weights, None, noise)

@@ -71,6 +71,20 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     ------
     ValueError
         If a pattern matches no parameter. The message lists the parameters.
+
+    Examples
+    --------
+    Names of columns label the entries of a lengthscale.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> kernel = agp.RBF(np.asarray(1.0), np.asarray([0.5, 20.0]))
+    >>> print(agp.summary(kernel, frozen="variance", columns=("age", "height")))
+    RBF
+    leaf         value       constraint  unit  prior  trained
+    variance     1           positive                 frozen
+    lengthscale  age: 0.5    positive                 yes
+                 height: 20
     """
     headings, cells = _table_of(model, frozen, columns, MAX_ENTRIES)
     rows: list[tuple[str | list[str], ...]] = [headings, *cells]

@@ -146,6 +146,24 @@ def fit(
         If a limit on steps or time ended the training.
     agp.errors.NoSignalWarning
         If the trained model predicts no better than the mean of the targets or the class frequencies.
+
+    Examples
+    --------
+    The result holds the trained model; the given model does not change.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 40)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(40)
+    >>> model = agp.SGPR.from_data(X, y, num_inducing=10)
+    >>> result = agp.fit(model, X, y)
+    >>> result.converged, result.learned
+    (True, True)
+    >>> bool(result.model.bound(X, y)[0] > model.bound(X, y)[0])
+    True
+    >>> mean, variance = result.model.predict(np.asarray([[1.5]]))
+    >>> bool(abs(mean[0, 0] - np.sin(1.5)) < 0.1)
+    True
     """
     data = check_training(model, X, y, weights, offset, noise)
     X, y = data.X, data.y

@@ -286,6 +286,21 @@ def fit_growing(
 
     Source: the greedy choice and the upper bound as a stopping rule: Burt, Rasmussen & van der Wilk, "Convergence of
     sparse variational inference in Gaussian processes regression", JMLR 2020.
+
+    Examples
+    --------
+    Training starts with 4 inducing inputs and doubles their number, here up to a given limit.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(60)
+    >>> model = agp.SGPR.from_data(X, y, num_inducing=4)
+    >>> result = agp.fit_growing(model, X, y, most=8)
+    >>> [one.num_inducing for one in result.rounds]
+    [4, 8]
+    >>> result.reason
+    'most'
     """
     data = check_training(model, X, y, weights, offset, noise)
     growing_part(model)

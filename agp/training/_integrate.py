@@ -119,11 +119,19 @@ def integrate(
 
     Examples
     --------
-    >>> import numpy as np, agp
-    >>> X = np.linspace(0.0, 4.0, 9)[:, None]
-    >>> model = agp.integrate(agp.GPR.from_data(X, np.sin(X))).model
-    >>> [round(float(x), 1) for x in model.predict(np.asarray([[1.5]])).mean[0]]
-    [1.0]
+    Predictions average over the hyperparameters of two kernels. The evidence prefers the smooth kernel.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 15)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(15)
+    >>> models = [agp.GPR.from_data(X, y, kernel=kernel) for kernel in (agp.RBF(), agp.Matern12())]
+    >>> result = agp.integrate(models, settings=60)
+    >>> smooth, rough = result.by_kernel
+    >>> smooth > rough
+    True
+    >>> bool(abs(result.model.predict_mean(np.asarray([[1.5]]))[0, 0] - np.sin(1.5)) < 0.2)
+    True
     """
     given = tuple(models) if isinstance(models, Sequence) else (models,)
     _check_models(given)

@@ -109,6 +109,21 @@ def fit_lbfgs(
         On Ctrl-C; `.result` holds the best result so far.
 
     Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
+
+    Examples
+    --------
+    The best of three starts is kept. The frozen noise variance does not change.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 40)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(40)
+    >>> model = agp.GPR.from_data(X, y, likelihood=agp.Gaussian(0.01))
+    >>> result = agp.fit_lbfgs(model, X, y, restarts=2, frozen="likelihood.*")
+    >>> len(result.bounds), max(result.bounds) == result.trace["bound"][-1]
+    (3, True)
+    >>> result.frozen, round(float(result.model.likelihood.noise_variance), 6)
+    (('likelihood.noise_variance',), 0.01)
     """
     data = check_training(model, X, y, weights, offset, noise)
     model = tree.detach(model)

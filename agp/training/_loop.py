@@ -106,6 +106,24 @@ def train(
     -----
     agp.errors.UntouchedWarning
         If the model has inverse factors, sites or chosen actions that no update moves.
+
+    Examples
+    --------
+    The trace has a number per step for everything that the updates log.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 100)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(100)
+    >>> model = agp.SVGP.from_data(X, y, num_inducing=8, posterior="whitened")
+    >>> updates = [agp.updates.Adam(0.05, frozen="Z")]
+    >>> result = agp.train(model, X, y, steps=50, batch_size=20, updates=updates)
+    >>> {name: len(values) for name, values in result.trace.items()}
+    {'bound': 50}
+    >>> result.frozen
+    ('process.inducing.Z',)
+    >>> bool(result.model.bound(X, y)[0] > model.bound(X, y)[0])
+    True
     """
     data = check_training(model, X, y, weights, offset, noise)
     callbacks = check_callables("callbacks", callbacks)

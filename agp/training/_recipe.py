@@ -74,6 +74,20 @@ def recipe(
     TypeError, ValueError
         If `model` is not a model, a pattern matches nothing, or only part of a q(u) with natural-gradient steps is
         frozen.
+
+    Examples
+    --------
+    The updates depend on the model. The default posterior of `SVGP` has an inverse factor, which is also updated.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 50)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> for posterior in ("whitened", "relaxed"):
+    ...     model = agp.SVGP.from_data(X, y, num_inducing=8, posterior=posterior)
+    ...     print([type(update).__name__ for update in agp.recipe(model, steps=100)])
+    ['Adam']
+    ['Adam', 'InverseUpdate']
     """
     check_model(model)
     start = int(FROZEN_SHARE * steps)

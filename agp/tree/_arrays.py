@@ -108,6 +108,20 @@ def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None)
         message lists the devices of the backend.
     agp.errors.BackendError
         If the backend is unknown or not installed.
+
+    Examples
+    --------
+    Numbers become an array. A model in single precision takes inputs in single precision.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> agp.to_backend([[1, 2], [3, 4]], "numpy", dtype="float64")
+    array([[1., 2.],
+           [3., 4.]])
+    >>> X = np.asarray([[0.0], [1.0], [2.0]])
+    >>> model = agp.to_backend(agp.GPR.from_data(X, np.sin(X)), "numpy", dtype="float32")
+    >>> model.predict_mean(agp.to_backend(X, "numpy", dtype="float32")).dtype.name
+    'float32'
     """
     B, dtype = get_backend(name), _float_name(dtype)
     if is_model(x):
