@@ -24,7 +24,7 @@ from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.impute import SimpleImputer  # noqa: E402
 
 from agp.estimators import GPClassifier, GPRegressor  # noqa: E402
-from agp.estimators._columns import Columns  # noqa: E402
+from agp.estimators._encoding import Encoder  # noqa: E402
 from agp.estimators._files import columns_of, state_of  # noqa: E402
 
 RNG = np.random.default_rng(0)
