@@ -83,8 +83,8 @@ class Encoder:
         """
         if self.columns is not None and (texts := [*self.columns.categories, *self.columns.left_out]):
             msg = (
-                f"X is an array, but the training table has column {texts[0]!r}, which is not a number; pass a table "
-                "with the same columns."
+                f"X is an array, but column {texts[0]!r} of the training table is no numeric input; pass a table with "
+                "the same columns."
             )
             raise ValueError(msg)
         return self._impute(X)

@@ -113,6 +113,8 @@ def plain_column(column: Any) -> Any:
     kind = native.dtype.kind if column.implementation.is_pandas_like() else ""
     if kind == "M":  # narwhals does not parse all names of time zones
         return nw.from_native(native.dt.tz_convert("UTC"), series_only=True)
+    if column.is_null().all():  # a type of its own in pyarrow and polars
+        return column.cast(nw.Float64)
     raise _unusable(column.name, str(getattr(native, "dtype", "values of an unknown type")))
 
 
@@ -253,18 +255,25 @@ def days_in(column: Any) -> npt.NDArray[np.float64]:
     """Convert dates, times or durations, or texts of dates, to days [N], with NaN for missing cells."""
     if column.dtype == nw.Date or isinstance(column.dtype, nw.Datetime):
         return column.dt.timestamp("us").cast(nw.Float64).to_numpy() / (DAY / dt.timedelta(microseconds=1))
+    if isinstance(column.dtype, nw.Duration) and (found := column.to_numpy()).dtype.kind == "m":
+        return _days_of_numpy(found)
     cells = cells_of(column)
     if not any(isinstance(cell, str) for cell in cells):
         return np.asarray([np.nan if cell is None else _days(cell) for cell in cells])
     try:  # fast for dates without a time zone in the form 2020-12-31
         if not any(cell and ZONE.search(cell) for cell in cells):
-            times = np.asarray([cell or "NaT" for cell in cells], dtype="datetime64[us]")
-            return np.where(np.isnat(times), np.nan, times.astype(np.int64) / (DAY / dt.timedelta(microseconds=1)))
+            return _days_of_numpy(np.asarray([cell or "NaT" for cell in cells], dtype="datetime64[us]"))
     except ValueError:
         pass
     day_first = _days_come_first(column.name, cells)
     remedy = "write dates as in 2020-12-31"
     return _by_cell(column, lambda cell: _days_of_text(cell, day_first=day_first), "which is not a date", remedy)
+
+
+def _days_of_numpy(times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Convert NumPy's times or durations to days, in whole microseconds."""
+    microseconds = times.astype(f"{times.dtype.kind}8[us]").astype(np.int64)
+    return np.where(np.isnat(times), np.nan, microseconds / (DAY / dt.timedelta(microseconds=1)))
 
 
 def _days(cell: Any) -> float:
@@ -283,7 +292,7 @@ def time_in(text: str, *, day_first: bool) -> dt.datetime | None:
 
     Texts that begin with a year are read as year, month and day, whatever `day_first` is.
     """
-    parts = MONTH.fullmatch(text) or DATE.fullmatch(text)
+    parts: Any = MONTH.fullmatch(text) or DATE.fullmatch(text)
     if parts is None:
         return None
     first, second, third, clock = (*parts.groups(), "1", None)[:4]

@@ -339,7 +339,11 @@ def test_dates_become_days(fit, shell, form):
             [],
             "ambiguous dates such as '01/05/2020'; write them as in 2020-12",
         ),
-        (["2020-01-01T00:00:00Z", "2020-01-02"] * (N // 2), [], "line 3, column 'when' has a time without a time zone, but other"),
+        (
+            ["2020-01-01T00:00:00Z", "2020-01-02"] * (N // 2),
+            [],
+            "line 3, column 'when' has a time without a time zone, but other",
+        ),
         (["1.2.3", "1.2.33"] * (N // 2), [], "column 'when' has dates in several formats, such as '1.2.3'"),
         ([None, *MONTHS.astype(str)[1:]], [], "line 2, column 'when' has a missing cell; fill it in, or set --missing"),
     ],

@@ -75,7 +75,9 @@ def test_missing_names_are_no_missing_inputs_and_other_columns_are_still_needed(
     model.predict(table)
     with pytest.raises(ValueError, match="missing"):
         model.predict(table[["a", "name"]])
-    with pytest.raises(ValueError, match="X is an array, but the training table has column 'name', which is not a number"):
+    with pytest.raises(
+        ValueError, match="X is an array, but column 'name' of the training table is no numeric input"
+    ):
         model.columns_.transform_array(np.zeros((2, 3)))
     assert model.facts()["left out"] == "name"
 
