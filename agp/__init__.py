@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
         updates,
     )
     from agp import backend as backend
-    from agp import data as data
+    from agp import tables as tables
     from agp import estimators as estimators
     from agp import gradient as gradient
     from agp import inspection as inspection
@@ -187,9 +187,9 @@ __all__ = [
 ]
 
 _PACKAGES: str = (
-    "actions backend bounds data errors estimators gradient inducing inspection interop io "
+    "actions backend bounds errors estimators gradient inducing inspection interop io "
     "kernels likelihoods linalg means methods metrics models plot posteriors predictors priors processes "
-    "random repairs selection summaries testing training tree updates"
+    "random repairs selection summaries tables testing training tree updates"
 )
 """The public subpackages. All other modules are internal."""
 
@@ -215,7 +215,7 @@ _HOMES: dict[str, str] = {
 }
 """The public names of this package, by the subpackage that defines them."""
 
-_NEEDED = {"estimators": ("narwhals", "sklearn"), "plot": ("matplotlib",)}
+_NEEDED = {"estimators": ("narwhals", "sklearn"), "plot": ("matplotlib",), "tables": ("narwhals",)}
 """The optional libraries that subpackages require."""
 
 

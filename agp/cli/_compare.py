@@ -14,10 +14,10 @@ from typing import Any
 
 from agp.backend import get_backend, known_backends
 from agp.cli._checks import check_fit, check_task, choose_likelihood, method_settings
+from agp.cli._fit import TASKS
 from agp.cli._peering import METHOD, check_peers, find_peers, peer_stems, train_peer
 from agp.cli._plan import LIKELIHOODS, Settings, Task, threads_of
 from agp.cli._report import RESULTS, Report
-from agp.cli._targets import TASKS
 from agp.cli._terminal import POSITIVE, SEED, add_command, console, file_identity, option, whole
 from agp.data import Dataset
 from agp.io import check_replaceable

@@ -7,13 +7,12 @@ from typing import Any
 from agp.cli._notes import Notes, notes_of
 from agp.cli._predict import read_for_model, read_targets
 from agp.cli._relevance import relevance
-from agp.cli._targets import factors_of, positions_of, quote_names, rows_with
-from agp.cli._terminal import add_command, say
-from agp.data import unknown_column_message
+from agp.cli._terminal import add_command, quote_names, say
 from agp.errors import FileError
 from agp.io import load_with_metadata
 from agp.models import Model
 from agp.summaries import summary
+from agp.tables import CATEGORY, DURATION, NUMBER, Columns, factors_of, positions_of, rows_with, unknown_column_message
 
 HELP = """usage: agp describe MODEL [TABLE] [options]
 Print the contents of a model file from agp fit or agp.save: the training table,
@@ -50,7 +49,7 @@ def _run(a: argparse.Namespace) -> int:
         except FileError:
             if facts or a.table is not None:
                 raise
-        lines = [*([] if notes is None else _table(notes, found.columns_.times)), *lines]
+        lines = [*([] if notes is None else _table(notes, found.columns_.columns)), *lines]
     columns = [] if model is found else found.model_columns()
     data = None if a.table is None else _rows(a, found, notes)
     print(*lines, summary(model, columns=columns), sep="\n", flush=True)
@@ -91,16 +90,22 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
     return X, y
 
 
-def _table(notes: Notes, units: dict[str, str]) -> list[str]:
+def _table(notes: Notes, columns: Columns) -> list[str]:
     lines = [f"table      {notes.table}: {notes.rows:,} training rows"] if notes.table else []
     what = "target     " if len(notes.targets) == 1 else "targets    "
     lines += [f"{what}{', '.join(notes.targets)} ({notes.task})"] if notes.targets else [f"task       {notes.task}"]
-    for i, (name, kind) in enumerate(notes.columns.items()):
-        shown = [*kind.values[:MAX_VALUES], *(["..."] if len(kind.values) > MAX_VALUES else [])]
-        values = units.get(name, ", ".join(shown))
-        lines.append(f"{'columns' if i == 0 else '':10} {name}: {kind.name}{f' ({values})' if values else ''}")
+    for i, (name, kind) in enumerate(columns.kinds.items()):
+        lines.append(f"{'columns' if i == 0 else '':10} {name}: {_describe_kind(kind, columns.levels.get(name, []))}")
     if notes.noise:
         lines.append(f"noise      known standard deviations in {quote_names(notes.noise)}")
     if notes.scores:
         lines.append(f"held out   {', '.join(f'{name} {value:.4g}' for name, value in notes.scores.items())}")
     return lines
+
+
+def _describe_kind(kind: str, levels: list[str | None]) -> str:
+    """Describe what a column holds."""
+    if kind == CATEGORY:
+        values = [level for level in levels if level is not None]
+        return f"text ({', '.join([*values[:MAX_VALUES], *(['...'] if len(values) > MAX_VALUES else [])])})"
+    return kind if kind == NUMBER else f"{'duration' if kind == DURATION else 'date'} ({kind})"

@@ -3,34 +3,40 @@
 import argparse
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from agp.cli._columns import inputs_of
 from agp.cli._fit_elsewhere import fit_elsewhere
 from agp.cli._notes import Notes, write_model
 from agp.cli._predict import Asked, answers, score_predictions
-from agp.cli._targets import (
-    TASKS,
-    check_columns,
-    check_label_order,
-    errors_of,
-    factors_of,
-    labels_of,
-    numbers_of,
-    quote_names,
-    rows_with,
-    task_of,
-)
-from agp.cli._terminal import POSITIVE, SEED, add_command, check_outputs, option, say, whole
-from agp.data import TABLES, TableFile, is_many, read_table
+from agp.cli._terminal import POSITIVE, SEED, add_command, check_outputs, option, quote_names, say, whole
+from agp.errors import ColumnWarning
 from agp.io import check_writable
 from agp.kernels import kernel_or_auto
 from agp.likelihoods import LIKELIHOODS as NUMERIC
 from agp.methods import METHODS, OUTPUTS
 from agp.selection import HYPERPARAMETERS
+from agp.tables import (
+    CATEGORY,
+    DURATION,
+    NUMBER,
+    TABLES,
+    Columns,
+    TableFile,
+    check_label_order,
+    errors_of,
+    factors_of,
+    is_many,
+    labels_of,
+    numbers_of,
+    read_table,
+    rows_with,
+    task_of,
+    unknown_column_message,
+)
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
 Train a Gaussian process on a table (.csv, .parquet, .npz) and save the model.
@@ -41,7 +47,6 @@ options:
   --exposure COLUMN, --weights COLUMN   exposures of counts; row weights
   --noise COLUMN       measurement errors: standard deviations in target units
   --missing NAME       empty input cells: refuse (default), or impute (the mean)
-  --dates NAME         auto (default) converts dates to days; or refuse
   --test-share SHARE   fraction of the rows to hold out and score (default: 0)
   --scheduler HOST:PORT   Dask cluster that reads TABLE, e.g. "part-*.parquet"
   --method NAME        auto (default), or a name listed by agp methods
@@ -57,8 +62,11 @@ options:
   -q, --quiet, --debug, -h, --help   see agp --help
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """
+TASKS = ("auto", "regression", "classification")
 LIKELIHOODS = dict.fromkeys(NUMERIC, "regression") | {"ordinal": "classification"}
 """The task of each likelihood."""
+MANY_LEVELS = 100
+"""The number of levels of a category above which a remark says that training takes long."""
 MIN_COUNTS = 4
 """Minimum number of different labels for which `agp fit` suggests a likelihood for counts."""
 NEAR_ZERO_COUNT = 0.1
@@ -86,7 +94,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--keep", action="extend", nargs="+", default=[])
     parser.add_argument("--task", choices=TASKS, default="auto")
     parser.add_argument("--missing", choices=("refuse", "impute"), default="refuse")
-    parser.add_argument("--dates", choices=("auto", "refuse", "numbers"), default="auto")
     parser.add_argument("--test-share", type=SHARE, default=0.0)
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto")
     parser.add_argument("--kernel", default="auto")
@@ -113,12 +120,13 @@ def _run(a: argparse.Namespace) -> int:
     _estimators()  # raises an ImportError, if any, before the table is read
     _check(a)
     if a.scheduler is not None or is_many(a.table):
-        return fit_elsewhere(a, _train)
-    data = _read(a)
+        return fit_elsewhere(a, train_estimator)
+    data = read_examples(a)
     say(a, *(f"{Path(a.table).name}: {remark}" for remark in data.remarks))
     known, test = _facts_of_rows(a, data), data.test
     own = {name: x[~test] for name, x in known.items()}
-    estimator, lines = _train(a, data.task, data.X[~test], data.y[~test], **own)
+    with data.table.places(data.rows[~test]):
+        estimator, lines = train_estimator(a, data.task, data.X[~test], data.y[~test], **own)
     about = Notes(Path(a.table).name, a.target, data.task, int((~test).sum()), exposure=a.exposure or "", noise=a.noise)
     write_model(a, estimator, about)  # nothing that follows can lose the model
     say(a, *lines)
@@ -128,12 +136,12 @@ def _run(a: argparse.Namespace) -> int:
     return 0
 
 
-class _Examples(NamedTuple):
+class Examples(NamedTuple):
     """The rows of a table that have a target."""
 
     table: TableFile
     rows: Any
-    """True for the rows of the table that have a target."""
+    """The numbers [N] of the rows of the table that have a target."""
     task: str
     X: Any
     """The input columns, as a data frame."""
@@ -144,7 +152,7 @@ class _Examples(NamedTuple):
     remarks: list[str]
 
 
-def _read(a: argparse.Namespace) -> _Examples:
+def read_examples(a: argparse.Namespace) -> Examples:
     """Read the table. Raise a ValueError if an option does not fit its columns, or if there are too few rows."""
     table = read_table(a.table)
     of_rows = _columns_of_rows(a)
@@ -158,37 +166,71 @@ def _read(a: argparse.Namespace) -> _Examples:
     y = labels_of(table, a.target[0], rows) if task == "classification" else numbers_of(table, a.target, rows)
     if a.likelihood == "ordinal":
         check_label_order(table, a.target[0], y)
-    X, inputs, notes = inputs_of(
-        table, without=[*a.target, *a.drop, *of_rows], keep=a.keep, dates=a.dates, missing=a.missing
-    )
-    X = X[rows].reset_index(drop=True)
     test = _split_rows(len(y), a.test_share, a.seed)
-    counts = f"{len(y) - test.sum():,} rows, {len(inputs)} input column{'s' * (len(inputs) != 1)}"
-    remarks = [f"{counts}; {_task(a, task, y)}", *table.notes, *notes]
+    X, columns = _inputs(a, table, rows, ~test, without=[*a.target, *a.drop, *of_rows])
+    count = len(columns.kinds)
+    counts = f"{len(y) - test.sum():,} rows, {count} input column{'s' * (count != 1)}"
+    remarks = [f"{counts}; {_task(a, task, y)}", *table.notes, *_remarks_on(columns)]
     remarks += [*_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
-    return _Examples(table, rows, task, X, y, test, remarks)
+    return Examples(table, np.flatnonzero(rows), task, X, y, test, remarks)
+
+
+def _inputs(
+    a: argparse.Namespace, table: TableFile, rows: Any, training: Any, *, without: list[str]
+) -> tuple[Any, Columns]:
+    """Return the input columns of the given rows as a data frame, and what the training rows among them hold.
+
+    Raise ValueError if a column cannot be an input. The message names the first unsuitable cell and a remedy.
+    """
+    names = [name for name in table.frame.columns if name not in without]
+    if not names:
+        msg = f"{table.path} has no input columns left; add one, or drop fewer columns."
+        raise ValueError(msg)
+    X, columns = table.frame.select(names).filter(rows.tolist()), Columns(a.missing, a.keep)
+    with table.places(np.flatnonzero(rows)[training]):
+        columns.learn(X.filter(training.tolist()))
+    return X.to_native().reset_index(drop=True), columns
+
+
+def _remarks_on(columns: Columns) -> list[str]:
+    """Return remarks on columns that are converted."""
+    remarks = []
+    for name, kind in columns.kinds.items():
+        if kind == CATEGORY and (count := len(columns.levels[name])) > MANY_LEVELS:
+            remarks.append(
+                f"column {name!r} has {count:,} different values, each of which becomes an input: this is slow"
+            )
+        elif kind not in (CATEGORY, NUMBER):
+            what = "durations" if kind == DURATION else "dates"
+            remarks.append(f"column {name!r} holds {what}, which become {kind}")
+    return remarks
 
 
 def _check_names(a: argparse.Namespace, table: TableFile, of_rows: list[str]) -> None:
     """Raise a ValueError if an option names a column that is not in the table, or that another option uses."""
-    check_columns(table, a.target)
-    for name in (*a.drop, *a.keep, *of_rows):
-        if name not in a.target:
-            check_columns(table, [name])
+    if twice := sorted({name for name in a.target if a.target.count(name) > 1}):
+        msg = f"--target names {twice[0]!r} twice; name each column once."
+        raise ValueError(msg)
+    for name in (*a.target, *a.drop, *a.keep, *of_rows):
+        if name not in table.frame.columns:
+            raise ValueError(unknown_column_message(table.path, name, table.frame.columns))
+    if len(table.frame.columns) <= len(a.target):
+        what = "the target column" if len(a.target) == 1 else "target columns"
+        msg = f"{table.path} has only {what}, but at least one input column is needed; check the column separator."
+        raise ValueError(msg)
     if unused := [name for name in a.keep if name in (*a.target, *a.drop, *of_rows)]:
         msg = f"--keep is {unused[0]!r}, which is not an input; name an input, or leave --keep out."
         raise ValueError(msg)
 
 
-def _score_held_out(
-    a: argparse.Namespace, estimator: Any, data: _Examples, known: dict[str, Any], about: Notes
-) -> None:
+def _score_held_out(a: argparse.Namespace, estimator: Any, data: Examples, known: dict[str, Any], about: Notes) -> None:
     """Score the predictions at the rows that are held out, and add the scores to the file."""
     test = data.test
     X, y = data.X[test], data.y[test]
     asked = Asked(0.95, **{name: known[name][test] for name in ("exposure", "noise") if name in known})
-    found = answers(estimator, X, asked, a.target)
-    about.scores |= score_predictions(estimator, X, found, y, asked, a.target)
+    with data.table.places(data.rows[test]):
+        found = answers(estimator, X, asked, a.target)
+        about.scores |= score_predictions(estimator, X, found, y, asked, a.target)
     spread = f" (their standard deviation: {_spread(y)})" if data.task == "regression" else ""
     shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items())
     about.scores["rows held out"] = float(test.sum())
@@ -207,9 +249,9 @@ def _columns_of_rows(a: argparse.Namespace) -> list[str]:
     return [name for _, name in found]
 
 
-def _facts_of_rows(a: argparse.Namespace, data: _Examples) -> dict[str, Any]:
+def _facts_of_rows(a: argparse.Namespace, data: Examples) -> dict[str, Any]:
     """Return the exposures, weights and noise variances of the rows, as arguments of `fit`."""
-    found, table, rows = {}, data.table, data.rows
+    found, table, rows = {}, data.table, np.isin(np.arange(len(data.table.frame)), data.rows)
     if a.exposure is not None:
         found["exposure"] = factors_of(table, a.exposure, rows, what="exposures", positive=True)
     if a.weights is not None:
@@ -251,7 +293,7 @@ def _task(a: argparse.Namespace, task: str, y: Any) -> str:
 def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
     """Return remarks on missing targets."""
     words = [] if rows.all() else [f"rows without a target are left out: {int((~rows).sum())}"]
-    missing = table.frame[targets][rows].isna().sum()
+    missing = {name: int((rows & ~rows_with(table, [name])).sum()) for name in targets}
     return words + [f"missing values of the target {name!r}: {count}" for name, count in missing.items() if count]
 
 
@@ -331,7 +373,7 @@ def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
     return []
 
 
-def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> tuple[Any, list[str]]:
+def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> tuple[Any, list[str]]:
     """Train an estimator. Return it, and lines that describe the training."""
     if a.no_data and task == "classification":
         msg = "--no-data is for regression, because classifiers store the training rows; leave it out."
@@ -348,7 +390,9 @@ def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> t
     own |= {name: vars(a)[name] for name in OF_ESTIMATORS} | {"keep": a.keep or None}
     estimator = cls(**own, random_state=a.seed, verbose=not a.quiet and sys.stderr.isatty())
     began = time.perf_counter()
-    estimator.fit(X, y, **beside).set_params(verbose=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ColumnWarning)  # issued when the table was read
+        estimator.fit(X, y, **beside).set_params(verbose=False)
     steps = f"{estimator.n_iter_:,} step{'s' * (estimator.n_iter_ != 1)}"
     ending = f"{'' if estimator.converged_ else 'not '}converged after {steps}"
     seconds = time.perf_counter() - began

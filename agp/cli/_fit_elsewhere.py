@@ -10,8 +10,8 @@ import numpy as np
 
 from agp.cli._notes import Notes, write_model
 from agp.cli._terminal import check_outputs, say
-from agp.data import TABLES, is_many, open_rows, several_files
 from agp.errors import require
+from agp.tables import TABLES, is_many, open_rows, several_files
 
 CHUNK_ROWS = 100_000
 """Maximum number of rows that a worker reads at a time."""
@@ -51,7 +51,6 @@ def _check(a: argparse.Namespace) -> None:
         "--noise": bool(a.noise),
         "--missing impute": a.missing == "impute",
         "--keep": bool(a.keep),
-        "--dates numbers": a.dates == "numbers",
         "--test-share": a.test_share > 0.0,
         "several targets": len(a.target) > 1,
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from agp import __version__
 from agp.cli import _backends, _compare, _describe, _fit, _methods, _predict
-from agp.cli._terminal import Output, Parser, forgiving_output
+from agp.cli._terminal import Output, Parser, forgiving_output, in_shell
 from agp.methods import load_plugins
 
 HELP = """usage: agp COMMAND ...
@@ -82,7 +82,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if arguments.debug:
             traceback.print_exc()
         else:
-            print(f"agp: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+            print(f"agp: {in_shell(error) or type(error).__name__}", file=sys.stderr)
         if written := _describe_files(arguments.written):
             print(f"agp: {written} before this error.", file=sys.stderr)
         return 2
@@ -101,7 +101,7 @@ def _warnings_as_lines() -> Iterator[None]:
 
     def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
         if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):
-            print(f"agp: warning: {' '.join(str(message).split())}", file=sys.stderr)
+            print(f"agp: warning: {in_shell(message)}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agp.cli._columns import DAYS, Kind, kinds_of
 from agp.errors import FileError
 from agp.io import save_with_metadata
 
@@ -23,8 +22,6 @@ class Notes:
     """The name of the exposure column; empty if there is none."""
     noise: list[str] = field(default_factory=list)
     """The names of the columns with the standard deviations of measurement errors, one for each target."""
-    columns: dict[str, Kind] = field(default_factory=dict)
-    """The type of each input column, read from the estimator instead of the file."""
 
     @property
     def of_rows(self) -> list[str]:
@@ -33,8 +30,8 @@ class Notes:
 
     def json(self) -> dict[str, Any]:
         """Convert the notes to values that JSON can represent, without scores that are not finite."""
-        facts = {name: value for name, value in asdict(self).items() if name != "columns"}
-        return facts | {"scores": {name: score for name, score in self.scores.items() if abs(score) < float("inf")}}
+        scores = {name: score for name, score in self.scores.items() if abs(score) < float("inf")}
+        return asdict(self) | {"scores": scores}
 
 
 def write_model(a: argparse.Namespace, estimator: Any, notes: Notes) -> None:
@@ -52,7 +49,6 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     if not found and "feature_names_in_" not in here:
         msg = f"{path} holds a model without column names; use it in Python with agp.load."
         raise FileError(msg)
-    in_utc = []
     try:
         notes = Notes(**found) if found else Notes("", [], "classification" if "classes_" in here else "regression", 0)
         texts = [notes.table, notes.task, notes.exposure, *notes.targets, *notes.noise]
@@ -60,17 +56,9 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
         sound &= all(isinstance(text, str) for text in texts) and len(notes.noise) in (0, len(notes.targets))
         sound &= all(type(x) in (int, float) for x in (notes.rows, *notes.scores.values()))
         sound &= "feature_names_in_" in here
-        if notes.columns:  # files of older versions contain the columns
-            sound &= [*notes.columns] == [*estimator.feature_names_in_]
-            in_utc = [name for name, (kind, _) in notes.columns.items() if kind == "date"]
     except (AttributeError, TypeError, ValueError):
         sound, notes = False, None
     if notes is None or not sound:
         msg = f"the notes in {path} do not match its model; train the model again with agp fit."
         raise FileError(msg)
-    times = estimator.columns_.times
-    # for files of 0.2.0, the command line converted the dates, not the estimator
-    in_utc = [name for name in in_utc if name not in times]
-    times |= dict.fromkeys(in_utc, DAYS)
-    notes.columns = kinds_of(estimator) | dict.fromkeys(in_utc, Kind("date in UTC"))
     return notes

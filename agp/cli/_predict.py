@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,21 +9,25 @@ import numpy as np
 
 from agp import metrics
 from agp.checks import check_levels
-from agp.cli._columns import read_inputs, show_cell, text_of
 from agp.cli._notes import Notes, notes_of
-from agp.cli._targets import (
+from agp.cli._terminal import FRACTION, add_command, check_outputs, option, quote_names
+from agp.io import explain_write_errors, load_with_metadata, write_atomically
+from agp.tables import (
+    NUMBER,
+    TableFile,
     are_texts,
     errors_of,
     factors_of,
+    is_many,
     labels_of,
+    level_of,
     numbers_of,
     positions_of,
-    quote_names,
+    read_table,
     rows_with,
+    several_files,
+    unknown_column_message,
 )
-from agp.cli._terminal import FRACTION, add_command, check_outputs, option
-from agp.data import TableFile, is_many, read_table, several_files
-from agp.io import explain_write_errors, load_with_metadata, write_atomically
 
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) with a model from agp fit.
@@ -92,7 +95,8 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
             remark = f"no column {name!r}, so predictions of {target!r} are without measurement error"
             words.append(f"{Path(path).name}: {remark}")
     rows, y = _known_targets(table, notes, estimator)  # raises an error, if any, before the predictions are written
-    predictions = answers(estimator, X, asked, notes.targets)
+    with table.places():
+        predictions = answers(estimator, X, asked, notes.targets)
     _write(out, predictions)
     a.written += (out,) if out else ()
     if len(y):
@@ -103,20 +107,38 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
 
 
 def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
-    """Read a table. Return the table, the model's input columns, and remarks on other columns."""
-    texts = [name for name, kind in notes.columns.items() if kind.name != "number"]  # not numeric in training
+    """Read a table. Return the table, the model's input columns as a data frame, and remarks on other columns."""
+    columns = estimator.columns_.columns
+    texts = [name for name, kind in columns.kinds.items() if kind != NUMBER]  # such as "007"
     if "classes_" in vars(estimator) and are_texts(estimator.classes_):
         texts += notes.targets
-    others = [*notes.targets, *notes.of_rows]
-    table = read_table(path, texts=texts, needed=[*notes.columns, *others])
-    X, words = read_inputs(table, notes.columns, missing=estimator.missing, targets=others)
-    return table, X, [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
+    table = read_table(path, texts=texts)
+    for name in columns.kinds:
+        if name not in table.frame.columns:
+            said = unknown_column_message(table.path, name, table.frame.columns).removesuffix(".")
+            msg = f"{said} The model needs {name!r}." if said.endswith("?") else f"{said}; the model needs it."
+            raise ValueError(msg)
+    used = {*columns.kinds, *columns.left_out, *notes.targets, *notes.of_rows}
+    words, more = [*table.notes], [name for name in table.frame.columns if name not in used]
+    if more:
+        words.append(f"columns that the model does not use: {', '.join(more)[:200]}")
+    for name, levels in columns.unseen(table.frame).items():
+        remark = f"column {name!r} has {_first(levels)}, unseen in training"
+        words.append(f"{remark}; predictions average over the known values")
+    names = [name for name in estimator.feature_names_in_ if name in columns.kinds]
+    X = table.frame.select(names).to_native()
+    return table, X, [f"{Path(path).name}: {word}" for word in words]
+
+
+def _first(texts: list[str]) -> str:
+    """Quote the first three strings, and join them with commas."""
+    return quote_names(texts[:3]) + (", ..." if len(texts) > 3 else "")
 
 
 def read_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> Any:
     """Return the targets [N] or [N, K], or the labels [N], of the given rows."""
     if "classes_" in vars(estimator):
-        return _labels(table, notes.targets[0], rows, estimator.classes_)
+        return labels_of(table, notes.targets[0], rows, least=1, remedy=f"the model predicts labels, {REMEDY}")
     return numbers_of(table, notes.targets, rows, constant=True, remedy=f"the model predicts numbers, {REMEDY}")
 
 
@@ -253,24 +275,13 @@ def _scores(X: Any, y: Any, rows: Any, notes: Notes, estimator: Any, predictions
     return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quote_names(notes.targets)}: {numbers}"]
 
 
-def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
-    import pandas as pd
-
-    column = table.frame[target]
-    if are_texts(classes) and not column.map(text_of).isin(classes.tolist()).any():
-        numbers: Any = pd.to_numeric(column, errors="coerce")
-        if (numbers.isna() == column.isna()).all():  # labels_of raises a clearer error for numbers
-            table = replace(table, frame=table.frame.assign(**{target: numbers}))
-    return labels_of(table, target, rows, least=1, remedy=f"the model predicts labels, {REMEDY}")
-
-
 def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
     """Return a remark about labels that did not occur in training."""
     if "classes_" not in vars(estimator):
         return []
-    new = sorted({text_of(label) for label in y[positions_of(y, estimator.classes_) < 0].tolist()})
+    new = sorted({level_of(label) for label in y[positions_of(y, estimator.classes_) < 0].tolist()})
     what = "unseen in training; such rows count as errors"
-    return [f"column {notes.targets[0]!r} has {show_cell(new)}, {what}"] if new else []
+    return [f"column {notes.targets[0]!r} has {_first(new)}, {what}"] if new else []
 
 
 def _write(out: Path | None, predictions: Any) -> None:

@@ -37,7 +37,7 @@ def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[An
         columns += _permutation_columns(shuffled, notes)
         meaning.append(_meaning(shuffled, path))
     if kernel is not None:
-        columns += _kernel_columns(kernel, notes)
+        columns += _kernel_columns(kernel)
         meaning += _meaning_of_kernel(kernel)
     if not columns:
         return remarks
@@ -58,9 +58,9 @@ def _permutation_columns(found: PermutationImportance, notes: Notes | None) -> l
     return [*zip(titles, pairs, strict=True)]
 
 
-def _kernel_columns(found: KernelRelevance, notes: Notes | None) -> list[tuple[str, list[str]]]:
+def _kernel_columns(found: KernelRelevance) -> list[tuple[str, list[str]]]:
     columns = [("kernel", [*map(_pair, found.mean, found.deviation)])]
-    dates = {name for name, kind in notes.columns.items() if kind.name == "date"} if notes is not None else {}
+    dates = {one.column for one in found.lengthscales if one.input.startswith(f"{one.column} [days")}
     scales = [_scales([one for one in found.lengthscales if one.column == name]) for name in found.names]
     if any(scales):
         units = [" days" if name in dates and scale else "" for name, scale in zip(found.names, scales, strict=True)]

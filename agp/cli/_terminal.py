@@ -69,6 +69,23 @@ FRACTION = option(float, "a number between 0 and 1, such as 0.95", lambda x: 0.0
 SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x <= LARGEST_SEED)
 
 
+SPELLINGS = {"missing='impute'": "--missing impute", "name it in keep": "name it in --keep"}
+"""How messages of the estimators are spelled in the shell."""
+
+
+def in_shell(text: Any) -> str:
+    """Return a message of the library on one line, with the names of options in place of arguments."""
+    line = " ".join(str(text).split())
+    for argument, its_option in SPELLINGS.items():
+        line = line.replace(argument, its_option)
+    return line
+
+
+def quote_names(names: Iterable[str]) -> str:
+    """Quote names, and join them with commas."""
+    return ", ".join(map(repr, names))
+
+
 class Output:
     """Standard output or standard error. If writing fails, `error` is set, and further text is discarded.
 

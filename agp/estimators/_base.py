@@ -19,8 +19,8 @@ from agp.estimators._arrays import (
     is_foreign,
     resolve_seed,
 )
-from agp.estimators._columns import Columns, as_frame
 from agp.estimators._description import describe, learned_html
+from agp.estimators._encoding import Encoder
 from agp.estimators._inputs import convert_inputs, move_array
 from agp.estimators._kernel_columns import number_columns
 from agp.estimators._observations import Observations
@@ -34,6 +34,7 @@ from agp.models import Ensemble, Model, valid_data
 from agp.predictors import Imputations, Predictor
 from agp.repairs import public
 from agp.selection import Candidate, select_kernel
+from agp.tables import as_frame
 from agp.training import (
     FINAL_RATE_FRACTION,
     RATE,
@@ -109,7 +110,7 @@ class Learned:
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
     left_out_: list[str]
-    columns_: Columns
+    columns_: Encoder
     growth_: dict[str, list[float]]
     growth_reason_: str
     kernel_: str
@@ -447,7 +448,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             count = self.n_features_in_
             msg = f"{type(self).__name__} was trained on {count} columns; give a data frame with {count} columns."
             raise ValueError(msg)
-        self.columns_ = Columns("refuse").fit(frame)
+        self.columns_ = Encoder("refuse").fit(frame)
         self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
         return self
 

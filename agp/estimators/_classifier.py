@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.estimators._arrays import as_output, check_choice, fill_masked, is_foreign, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing, takes_parts
-from agp.estimators._columns import category_order, missing_rows
 from agp.estimators._distribution import At, Distribution
 from agp.estimators._inputs import convert_training_inputs, move_array
 from agp.estimators._observations import Observations, row_numbers
@@ -26,6 +25,7 @@ from agp.methods import Method
 from agp.models import level_probabilities
 from agp.repairs import outside, public
 from agp.selection import fit_classification
+from agp.tables import category_order, missing_rows
 
 MANY_ROWS = 20
 """The number of rows above which nearly as many labels as rows cause a warning."""

@@ -13,13 +13,14 @@ from agp.backend import asarray_like
 from agp.estimators._arrays import check_choice, is_foreign, on_host
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
-from agp.estimators._columns import IMPUTATIONS, MISSING, UNITS, Columns, new_encoder, new_imputer
+from agp.estimators._encoding import IMPUTATIONS, Encoder
 from agp.estimators._regressor import GPRegressor
 from agp.inspection import column_names
 from agp.io import Kind, Stored, fits, register_kind
 from agp.likelihoods import Ordinal
 from agp.methods import METHODS
 from agp.selection import Candidate
+from agp.tables import CATEGORY, KINDS, MISSING, Columns
 from agp.training import Round
 
 KIND = "estimator"
@@ -166,8 +167,9 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     if "known of rows" in facts:
         estimator._row_facts = _texts(facts["known of rows"], "what was known of the training rows")
     if "columns" in facts:
-        estimator.columns_ = columns_of(facts["columns"])
-        estimator.columns_.left_out = estimator.left_out_
+        estimator.columns_ = encoder_of(facts["columns"])
+        if estimator.columns_.columns is not None:
+            estimator.columns_.columns.left_out = estimator.left_out_
     estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
     if "candidates" in facts:
         compared = facts["candidates"]
@@ -258,19 +260,18 @@ def _order(found: Any, count: int) -> Any:
 
 def _check_fit(estimator: Any) -> None:
     """Raise ValueError unless the columns, the model and the labels are consistent."""
-    model, columns = estimator.model_, vars(estimator).get("columns_")
-    if columns is None:
-        given = width = estimator.n_features_in_
-    else:
-        given = len(columns.numbers) + len(columns.categories) + len(columns.left_out)
-        width = len(columns.sources())
-    if "feature_names_in_" in vars(estimator):
-        if columns is None or not columns.named:
-            msg = "it has column names, but no fitted columns"
-            raise ValueError(msg)
-        if sorted(estimator.feature_names_in_) != sorted([*columns.numbers, *columns.categories, *columns.left_out]):
+    model, encoder = estimator.model_, vars(estimator).get("columns_")
+    given = width = estimator.n_features_in_
+    if encoder is not None:
+        columns, width = encoder.columns, len(encoder.sources())
+        names = encoder.names_of_numbers if columns is None else [*columns.kinds, *columns.left_out]
+        given = len(names)
+        if "feature_names_in_" in vars(estimator) and sorted(estimator.feature_names_in_) != sorted(names):
             msg = "its column names differ from those of its fitted columns"
             raise ValueError(msg)
+    if "feature_names_in_" in vars(estimator) and (encoder is None or encoder.columns is None):
+        msg = "it has column names, but no fitted columns"
+        raise ValueError(msg)
     if (given, width) != (estimator.n_features_in_, model._width):
         needed = f"{estimator.n_features_in_} columns and {model._width} inputs"
         msg = f"its {given} columns become {width} inputs, but its model needs {needed}"
@@ -292,59 +293,58 @@ def _check_fit(estimator: Any) -> None:
 # -- columns ----------------------------------------------------------------------------------------------------------
 
 
-def state_of(columns: Columns) -> dict[str, Any]:
-    """Convert fitted columns to text, numbers and lists. Raise TypeError if a column name is not text."""
-    if other := [name for name in (*columns.numbers, *columns.categories) if not isinstance(name, str)]:
+def state_of(encoder: Encoder) -> dict[str, Any]:
+    """Convert a fitted encoder to text, numbers and lists. Raise TypeError if a column name is not text."""
+    columns = encoder.columns
+    learned = {"means": encoder.means.tolist(), "marked": encoder.marked.tolist()}
+    learned["quantiles"] = encoder.quantiles.tolist() if encoder.missing == "impute" else []
+    if columns is None:
+        return {"of": "array", **learned}
+    if other := [name for name in columns.kinds if not isinstance(name, str)]:
         msg = f"the table has a column named {other[0]!r}, which is not text; use text as column names, and fit again."
         raise TypeError(msg)
-    indicator: Any = columns.imputer.indicator_
-    learned = {"means": columns.imputer.statistics_.tolist(), "holes": indicator.features_.tolist()}
-    learned["quantiles"] = columns.quantiles.tolist() if columns.missing == "impute" else []
-    if not columns.named:
-        return {"of": "array", **learned}
-    names = {"missing": columns.missing, "numbers": columns.numbers, "categories": columns.categories}
-    return {"of": "frame", **names, "times": columns.times, "values": [*columns.values.values()], **learned}
+    return {"of": "frame", "missing": columns.missing, "kinds": columns.kinds, "levels": columns.levels, **learned}
 
 
-def columns_of(state: dict[str, Any]) -> Columns:
-    """Restore columns from what `state_of` returned. Raise LookupError, TypeError or ValueError if it is damaged."""
-    means, holes = state["means"], state["holes"]
-    width = len(means)
-    sound = all(type(mean) is float for mean in means) and all(type(i) is int and 0 <= i < width for i in holes)
-    _check(sound and width > 0 and holes == sorted(set(holes)), state, "means and missing cells")
-    row = np.asarray(means)  # refit the imputer on two rows: the means, with and without the missing cells
-    imputer = new_imputer().fit(np.stack([row, np.where(np.isin(np.arange(width), holes), np.nan, row)]))
-    found = Columns("impute" if state["of"] == "array" else state["missing"])
-    check_choice("missing", found.missing, MISSING)
-    found.imputer = imputer
-    numbers = width if state["of"] == "array" else len(state["numbers"])
-    found.quantiles = _quantiles(state["quantiles"], numbers)
-    if state["of"] == "array":
-        found.named, found.numbers = False, [*column_names(width)]
-        return found
-    found.numbers, found.categories = (_texts(state[name], "a list of strings") for name in ("numbers", "categories"))
-    times = state["times"]
-    sound = isinstance(times, dict) and times.keys() <= {*found.numbers} and {*times.values()} <= UNITS.keys()
-    found.times = _check(sound, times, "the units of dates")
-    values = [_texts(column, "a list of strings", gaps=True) for column in state["values"]]
-    _check(all(values), values, "lists of strings")
-    if width != max(1, len(found.numbers)) or len(values) != len(found.categories):
+def encoder_of(state: dict[str, Any]) -> Encoder:
+    """Restore an encoder from what `state_of` returned. Raise LookupError, TypeError or ValueError if it is damaged."""
+    means, marked, of_array = state["means"], state["marked"], state["of"] == "array"
+    sound = all(type(mean) is float for mean in means) and all(type(mark) is bool for mark in marked)
+    _check(sound and len(means) == len(marked), state, "means and missing cells")
+    encoder = Encoder("impute" if of_array else state["missing"])
+    check_choice("missing", encoder.missing, MISSING)
+    encoder.columns = None if of_array else _columns(state, encoder.missing)
+    encoder.names_of_numbers = [*column_names(len(means))] if encoder.columns is None else encoder.columns.numbers
+    if len(encoder.names_of_numbers) != len(means) or (encoder.missing == "refuse" and any(marked)):
         msg = "its columns do not match the fitted means and categories"
         raise ValueError(msg)
-    found.encoder = new_encoder()
-    if values:  # refit the encoder on rows with these values
-        rows = [[column[i % len(column)] for column in values] for i in range(max(map(len, values)))]
-        found.encoder.fit(np.asarray(rows, dtype=object))
-        if [column.tolist() for column in found.encoder.categories_] != values:
+    encoder.means, encoder.marked = np.asarray(means, dtype=np.float64), np.asarray(marked, dtype=bool)
+    encoder.quantiles = _quantiles(state["quantiles"], len(means), stored=encoder.missing == "impute")
+    return encoder
+
+
+def _columns(state: dict[str, Any], missing: str) -> Columns:
+    """Restore the columns of a table, after checking all entries."""
+    columns, kinds, levels = Columns(missing), state["kinds"], state["levels"]
+    sound = isinstance(kinds, dict) and {*kinds.values()} <= {*KINDS}
+    columns.kinds = _check(sound and len(kinds) > 0, kinds, "kinds of columns")
+    columns.table = [*kinds]
+    categories = [name for name, kind in kinds.items() if kind == CATEGORY]
+    columns.levels = _check(isinstance(levels, dict) and [*levels] == categories, levels, "levels of its categories")
+    for of_column in levels.values():
+        texts = _texts(of_column, "a list of strings", gaps=True)
+        known = [text for text in texts if text is not None]
+        ordered = sorted(set(known)) == known and texts in (known, [*known, None])
+        if not texts or not ordered or (None in texts and missing == "refuse"):
             msg = "its categories are not sorted, or some categories are repeated"
             raise ValueError(msg)
-    return found
+    return columns
 
 
-def _quantiles(found: Any, width: int) -> Any:
-    """Return quantiles [S, D] from a file; NaN if the file has none, because missing cells are refused."""
-    if not found:
-        return np.full((IMPUTATIONS, width), np.nan)
+def _quantiles(found: Any, width: int, *, stored: bool) -> Any:
+    """Return quantiles [S, D] from a file; zeros if they are not stored, because no cell may be missing."""
+    if not stored:
+        return np.zeros((IMPUTATIONS, width))
     sound = isinstance(found, list) and len(found) == IMPUTATIONS
     sound = sound and all(isinstance(row, list) and len(row) == width for row in found)
     sound = sound and all(type(x) is float and math.isfinite(x) for row in found for x in row)

@@ -12,7 +12,8 @@ from sklearn.utils.validation import validate_data
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_inputs
 from agp.estimators._arrays import check_choice, fill_masked, floating, is_foreign, refuse_cells, refuse_words
-from agp.estimators._columns import MISSING, Columns, as_frame
+from agp.estimators._encoding import Encoder
+from agp.tables import MISSING, as_frame
 from agp.tree import to_backend
 
 
@@ -28,14 +29,14 @@ def convert_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
         vars(estimator).pop("columns_", None)
         estimator.left_out_ = []
     frame = as_frame(X)
-    if frame is not None and (reset or ("columns_" in vars(estimator) and estimator.columns_.named)):
+    if frame is not None and (reset or ("columns_" in vars(estimator) and estimator.columns_.columns is not None)):
         return _convert_table(estimator, X, frame, reset=reset)
     X = validate_data(estimator, X, dtype=None, ensure_all_finite=False, reset=reset)
     refuse_words("X", X)
     kinds: Any = [np.float64, np.float32]
     X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X")
     if reset and estimator.missing == "impute":
-        estimator.columns_ = Columns("impute").fit_array(X)
+        estimator.columns_ = Encoder("impute").fit_array(X)
     return _convert_array(estimator, X)
 
 
@@ -49,12 +50,12 @@ def _is_like_training(estimator: Any, X: Any) -> bool:
 
 def _convert_array(estimator: Any, X: Any) -> Any:
     """Check the cells of an array of floats, and impute missing cells."""
-    columns: Columns | None = vars(estimator).get("columns_")
+    columns: Encoder | None = vars(estimator).get("columns_")
     refuse_cells("X", X, _remedy(estimator, columns))
     return X if columns is None else columns.transform_array(X)
 
 
-def _remedy(estimator: Any, columns: Columns | None) -> str | None:
+def _remedy(estimator: Any, columns: Encoder | None) -> str | None:
     """Return advice on missing cells in an array, or None if they are imputed."""
     if estimator.missing == "refuse":
         return "fill it in, or set missing='impute'"
@@ -70,8 +71,8 @@ def _convert_table(estimator: Any, X: Any, frame: Any, *, reset: bool) -> Array:
     if reset or not _lacks_only_left_out(estimator, frame):
         validate_data(estimator, X, skip_check_array=True, reset=reset)
     if reset:
-        estimator.columns_ = Columns(estimator.missing, _kept_columns(estimator)).fit(frame)
-        estimator.left_out_ = estimator.columns_.left_out
+        estimator.columns_ = Encoder(estimator.missing, _kept_columns(estimator)).fit(frame)
+        estimator.left_out_ = estimator.columns_.columns.left_out
     return estimator.columns_.transform(frame)
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from agp import tree
-from agp.estimators._columns import Columns
+from agp.estimators._encoding import Encoder
 from agp.kernels import ActiveDims, Kernel
 
 
-def number_columns(kernel: Kernel, columns: Columns | None) -> Kernel:
+def number_columns(kernel: Kernel, columns: Encoder | None) -> Kernel:
     """Return a kernel on model inputs, given a kernel on columns of a table.
 
     Parameters
@@ -24,8 +24,9 @@ def number_columns(kernel: Kernel, columns: Columns | None) -> Kernel:
     ValueError
         If a column has no name or an unknown name, or if model inputs differ from the columns, but a number is given.
     """
-    sources = columns.sources() if columns is not None and columns.named else None
-    moved = sources is not None and columns is not None and sources[: len(columns.table)] != columns.table
+    table = None if columns is None or columns.columns is None else columns.columns.table
+    sources = columns.sources() if columns is not None and table is not None else None
+    moved = sources is not None and table is not None and sources[: len(table)] != table
     inputs: dict[str, Sequence[str] | None] = {}
     for path, part in sorted(tree.nodes(kernel, ActiveDims).items(), key=lambda item: len(item[0])):
         outer = next((one for one in reversed(inputs) if path.startswith(f"{one}.") or not one), None)

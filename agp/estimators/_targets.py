@@ -9,8 +9,8 @@ from sklearn.utils import check_array
 from agp.backend import Array, backend_of, to_numpy
 from agp.chunking import column_spreads
 from agp.estimators._arrays import fill_masked, refuse_cells, refuse_words
-from agp.estimators._columns import as_frame
 from agp.estimators._observations import Observations
+from agp.tables import as_frame
 
 LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
 NO_TARGET = "y has no target: every entry is NaN."

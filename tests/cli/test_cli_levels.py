@@ -90,7 +90,7 @@ def test_row_numbers_are_mentioned_and_used(fit):
     _, err, model = fit(frame)
     assert err == (
         "agp: warning: column 'id' holds row numbers from 1 to 60; leave it out if they mean nothing, or name it in "
-        "keep.\n"
+        "--keep.\n"
     )
     assert "id" in model.model_columns()
 
@@ -117,7 +117,7 @@ def test_levels_are_the_same_beside_missing_cells_and_new_ones_are_wide(fit, she
     np.testing.assert_allclose(found["mean"][:2], [10.0, 20.0], atol=0.5)
     assert (found["standard_deviation"][2:] > 5.0).all()
     assert (found["standard_deviation"][:2] < 0.5).all()
-    assert model.columns_.values == {"code": ["10", "20", "low", "mid"]}
+    assert model.columns_.levels == {"code": ["10", "20", "low", "mid"]}
 
 
 def test_kernels_act_on_named_columns(fit, shell, status_of, capsys):

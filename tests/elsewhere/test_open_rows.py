@@ -5,7 +5,7 @@ import pytest
 
 import agp
 from agp.cli import main
-from agp.data import open_rows
+from agp.tables import open_rows
 
 da = pytest.importorskip("dask.array")
 dask = pytest.importorskip("dask")

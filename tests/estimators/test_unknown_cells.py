@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import agp
-from agp.data import identifies_rows, level_of, numbers_rows
+from agp.tables import identifies_rows, level_of, numbers_rows
 from agp.errors import ColumnWarning
 from agp.estimators import GPClassifier, GPRegressor
 from agp.kernels import RBF, Linear
@@ -75,7 +75,9 @@ def test_missing_names_are_no_missing_inputs_and_other_columns_are_still_needed(
     model.predict(table)
     with pytest.raises(ValueError, match="missing"):
         model.predict(table[["a", "name"]])
-    with pytest.raises(ValueError, match="X is an array, but the training table has text in column 'name'"):
+    with pytest.raises(
+        ValueError, match="X is an array, but column 'name' of the training table is no numeric input"
+    ):
         model.columns_.transform_array(np.zeros((2, 3)))
     assert model.facts()["left out"] == "name"
 
@@ -95,7 +97,7 @@ def test_names_are_kept_on_request():
 
 
 def test_a_table_of_names_alone_is_refused():
-    with pytest.raises(ValueError, match="no column is left, because 'name' identifies rows"):
+    with pytest.raises(ValueError, match="no column is left for inputs: column 'name' is left out, because most"):
         quick().fit(pd.DataFrame({"name": ["a", "b", "c"]}), [1.0, 2.0, 3.0])
 
 
@@ -239,7 +241,7 @@ def test_a_level_is_the_same_beside_a_missing_cell(case):
     codes = np.random.default_rng(0).choice([10, 20, 30], 60)
     y = codes / 10.0 + 0.01 * np.random.default_rng(1).standard_normal(60)
     learned, asked = SAME[case]
-    model = quick(missing="impute").fit(pd.DataFrame({"code": learned([*map(int, codes)])}), y)
+    model = fitted(quick(missing="impute"), pd.DataFrame({"code": learned([*map(int, codes)])}), y)
     found = model.predict(pd.DataFrame({"code": asked([10, 20, 30])}))
     np.testing.assert_allclose(found[:3], [1.0, 2.0, 3.0], atol=0.05)
 
@@ -252,11 +254,11 @@ def test_texts_of_levels():
 
 
 def test_too_many_levels_for_the_memory_are_refused(monkeypatch):
-    monkeypatch.setattr("agp.estimators._columns.MAX_ENCODED", 1000)
+    monkeypatch.setattr("agp.estimators._encoding.MAX_ENCODED", 1000)
     table, y = numbers()
     table["place"] = [f"place {i // 2}" for i in range(len(table))]
     quick().fit(table, y)
-    monkeypatch.setattr("agp.estimators._columns.MAX_ENCODED", 800)
+    monkeypatch.setattr("agp.estimators._encoding.MAX_ENCODED", 800)
     with pytest.raises(
         ValueError, match="column 'place' has 20 different values, each of which becomes an input of 40 rows"
     ):

@@ -24,8 +24,8 @@ from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.impute import SimpleImputer  # noqa: E402
 
 from agp.estimators import GPClassifier, GPRegressor  # noqa: E402
-from agp.estimators._columns import Columns  # noqa: E402
-from agp.estimators._files import columns_of, state_of  # noqa: E402
+from agp.estimators._encoding import Encoder  # noqa: E402
+from agp.estimators._files import encoder_of, state_of  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))
@@ -45,6 +45,7 @@ QUICK = {"max_steps": 5, "random_state": 3, "num_inducing": 10}
 def trained(estimator, X, y, **known):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", agp.errors.ConvergenceWarning)
+        warnings.simplefilter("ignore", agp.errors.ColumnWarning)  # a column is empty
         return estimator.fit(X, y, **known)
 
 
@@ -142,10 +143,13 @@ def test_columns_of_any_table_come_back(cells):
     import narwhals.stable.v2 as nw
 
     known = nw.from_native(frame.assign(b=frame["b"].astype("string")), eager_only=True)
-    columns = Columns("impute", keep=["b"]).fit(known)
-    again = columns_of(json.loads(json.dumps(state_of(columns))))
-    assert state_of(again) == state_of(columns)
-    expected = columns.transform(known)
+    encoder = Encoder("impute", keep=["b"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", agp.errors.ColumnWarning)
+        encoder.fit(known)
+    again = encoder_of(json.loads(json.dumps(state_of(encoder))))
+    assert state_of(again) == state_of(encoder)
+    expected = encoder.transform(known)
     assert len(again.sources()) == expected.shape[1]
     np.testing.assert_array_equal(again.transform(known), expected)
 
@@ -275,12 +279,17 @@ CHANGES = {
     "width": (lambda f: f["learned"].update(n_features_in_=9), "9 columns"),
     "names": (lambda f: f.update(names=["a", 3, "c"]), "instead of the names of 3 columns"),
     "no columns": (lambda f: f.pop("columns"), "column names, but no fitted columns"),
-    "columns": (lambda f: f["columns"].update(numbers=["a"]), "do not match the fitted means and categories"),
+    "columns": (
+        lambda f: f["columns"].update(means=[0.0], marked=[False]),
+        "do not match the fitted means and categor",
+    ),
     "means": (lambda f: f["columns"].update(means=["a", "b"]), "instead of means and missing cells"),
-    "values": (lambda f: f["columns"].update(values=[[3]]), "instead of a list of strings"),
-    "no values": (lambda f: f["columns"].update(values=[[]]), "instead of lists of strings"),
-    "more values": (lambda f: f["columns"]["values"][0].append("z"), "its 3 columns become 4 inputs"),
-    "order": (lambda f: f["columns"].update(values=[["b", "a"]]), "not sorted"),
+    "kinds": (lambda f: f["columns"].update(kinds={"a": "colour"}), "instead of kinds of columns"),
+    "no levels": (lambda f: f["columns"].update(levels={}), "instead of levels of its categories"),
+    "levels": (lambda f: f["columns"]["levels"].update(kind=[3]), "instead of a list of strings"),
+    "empty levels": (lambda f: f["columns"]["levels"].update(kind=[]), "not sorted"),
+    "more levels": (lambda f: f["columns"]["levels"]["kind"].append("z"), "its 3 columns become 4 inputs"),
+    "order": (lambda f: f["columns"]["levels"].update(kind=["b", "a"]), "not sorted"),
     "history": (lambda f: f.update(history=["bound", "nothing"]), "history.nothing"),
     "labels": (lambda f: f["classes"].update(values=["b", "a", "c"]), "its labels are not sorted"),
     "few labels": (lambda f: f["classes"].update(values=["a", "b"]), "a likelihood other than Bernoulli"),
@@ -327,7 +336,7 @@ def test_a_wrong_order_is_refused(change, why, path):
 
 def test_columns_under_other_names_are_refused(path, whole):
     path.write_bytes(whole)
-    rewritten(path, lambda s, a: s["facts"]["columns"]["numbers"].__setitem__(0, ""))
+    rewritten(path, lambda s, a: s["facts"]["columns"]["kinds"].update(other=s["facts"]["columns"]["kinds"].pop("on")))
     refused(path, match="its column names differ from those of its fitted columns")
 
 
@@ -343,7 +352,7 @@ def test_any_edit_of_the_facts_is_refused_or_sound(draw, path, whole):
     except agp.errors.FileError as error:
         assert "\n" not in str(error)  # noqa: PT017
         return
-    level = (vars(found)["columns_"].values.get("kind") or ["a"])[0] if "columns_" in vars(found) else "a"
+    level = (vars(found)["columns_"].levels.get("kind") or ["a"])[0] if "columns_" in vars(found) else "a"
     rows = pd.DataFrame({name: [level or "a"] if name == "kind" else [1.0] for name in ("size", "kind", "on")})
     X = np.zeros((1, found.model_._width), dtype=found.model_._reference()[1].dtype)
     assert found.model_.predict(X).mean.shape == (1, 3)

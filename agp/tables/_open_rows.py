@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array
-from agp.data._tables import unknown_column_message
 from agp.errors import require
+from agp.tables._files import unknown_column_message
 
 KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
 
@@ -84,7 +84,7 @@ def open_rows(
     if kind == ".npy":
         return _split_target(np.load(name, mmap_mode="r"), target, name)
     if kind not in (".parquet", ".zarr", ".h5", ".hdf5"):
-        msg = f"{name} has an unknown file type; use {KINDS}, or call agp.data.load if the table fits into memory."
+        msg = f"{name} has an unknown file type; use {KINDS}, or pass a data frame if the rows fit into memory."
         raise ValueError(msg)
     da = require("dask.array", "rows that do not fit into memory need", "dask")
     if kind == ".parquet":

@@ -7,15 +7,18 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 
 from agp.errors import missing_package_message, require
+from agp.tables._cells import ColumnError
 
 TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".npz",)
 TABLES = (*TEXT, *PARQUET, *NPZ)
@@ -47,26 +50,32 @@ class TableFile:
 
     path: str
     frame: Any
-    """The pandas data frame."""
+    """A narwhals data frame of pandas."""
     notes: tuple[str, ...] = ()
     """Remarks on how the file was read."""
     dialect: Dialect | None = None
 
-    def place(self, row: int, column: str) -> str:
-        """Describe the position of a cell by its line and column, or by its row and column if the file is not text.
+    def place(self, row: int) -> str:
+        """Describe the position of a row: by its line in text files, counted from 1, and by its number otherwise."""
+        return f"row {row}" if self.dialect is None else f"line {_line(self.path, self.dialect, row)}"
 
-        Lines are counted from 1, and rows from 0.
-        """
-        where = f"row {row}" if self.dialect is None else f"line {_line(self.path, self.dialect, row)}"
-        return f"{where}, column {column!r}"
+    @contextmanager
+    def places(self, rows: npt.NDArray[np.intp] | None = None) -> Iterator[None]:
+        """Name the file and the line in errors about cells. `rows` contains the numbers of the rows that are used."""
+        try:
+            yield
+        except ColumnError as error:
+            row = error.row if error.row is None or rows is None else int(rows[error.row])
+            msg = f"{self.path}: {error if row is None else error.at(self.place(row))}"
+            raise ValueError(msg) from error
 
 
-def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[str] = ()) -> TableFile:
+def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
     """Read a table from a text file with one header line, a Parquet file, or an npz file.
 
     Text files may begin with a byte-order mark and may contain quotes and decimal commas. Separators may be commas,
-    semicolons, tabs, bars or blanks. If the first column has no name and contains row numbers, it is left out, and
-    `notes` says so. An npz file must contain the arrays X [N, D] and y [N], or one array [N] per column.
+    semicolons, tabs, bars or blanks. An npz file must contain the arrays X [N, D] and y [N], or one array [N] per
+    column.
 
     Parameters
     ----------
@@ -75,8 +84,6 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     texts
         Columns to read as text even if all of their cells look like numbers, such as "007". They are ignored unless
         the file is a text file.
-    needed
-        Columns to keep even if they contain row numbers.
 
     Raises
     ------
@@ -90,7 +97,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     if kind in TEXT:
         found = _text(file, set(texts))
     elif kind in PARQUET:
-        found = TableFile(str(path), _parquet(file))
+        found = TableFile(str(path), nw.from_native(_parquet(file)))
     elif kind in NPZ:
         found = TableFile(str(path), *_columns_of(file))
     else:
@@ -102,7 +109,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     if not len(found.frame):
         msg = f"{path} has a header but no rows."
         raise ValueError(msg)
-    return _drop_index(found, set(needed))
+    return found
 
 
 def check_file(path: str | Path) -> None:
@@ -129,15 +136,6 @@ def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
     elif len(there) == 1:
         hint = ". Is the separator something other than a comma, a semicolon, a tab or a bar?"
     return f"{path}: it has no column {name!r}; its columns are {listed}{hint}"
-
-
-def bad_number(column: Any) -> int | None:
-    """Return the first row in which a text column has no number. Return None if none exists or most cells are text."""
-    pd = _pandas()
-    given = column.notna().to_numpy()
-    good = pd.to_numeric(column, errors="coerce").notna().to_numpy() & given
-    bad = given & ~good
-    return int(np.argmax(bad)) if bad.any() and 2 * good.sum() >= given.sum() else None
 
 
 def _pandas() -> Any:
@@ -172,7 +170,7 @@ def _text(path: Path, texts: set[str]) -> TableFile:
     if twice and twice != [""]:
         msg = f"{path} has {names.count(twice[-1])} columns named {twice[-1]!r}; give each column a different name."
         raise ValueError(msg)
-    return TableFile(str(path), _strip_blanks(frame), tuple(notes), dialect)
+    return TableFile(str(path), nw.from_native(frame), tuple(notes), dialect)
 
 
 def _sniff(path: Path) -> tuple[Dialect, list[str]]:
@@ -255,14 +253,6 @@ def _parse(path: Path, dialect: Dialect, texts: set[str]) -> Any:
         raise ValueError(msg) from error
 
 
-def _strip_blanks(frame: Any) -> Any:
-    """Strip blanks from strings. Cells that contain only blanks become missing values."""
-    for name in frame.columns:
-        if frame[name].dtype.kind in "OUT":
-            frame[name] = frame[name].map(lambda cell: cell.strip() or None if isinstance(cell, str) else cell)
-    return frame
-
-
 def _line(path: str, dialect: Dialect, row: int) -> int:
     """Return the number of the line on which a row begins. Lines are counted from 1, and rows from 0."""
     with Path(path).open(encoding=dialect.encoding, newline="") as file:
@@ -313,7 +303,7 @@ def _columns_of(path: Path) -> tuple[Any, tuple[str, ...]]:
         msg = f"{path} has arrays {shapes}, but must have X [N, D] and y [N], or columns [N] of equal length."
         raise ValueError(msg)
     left = [name for name in arrays if name not in {*used, "X"}]
-    return _pandas().DataFrame(columns), (f"the arrays {', '.join(left)} are left out",) if left else ()
+    return nw.from_native(_pandas().DataFrame(columns)), (f"the arrays {', '.join(left)} are left out",) if left else ()
 
 
 def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
@@ -326,19 +316,3 @@ def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
     except (EOFError, NotImplementedError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         msg = f"{path} is not an npz file of plain arrays ({error or 'the file ends too early'})."
         raise ValueError(msg) from error
-
-
-# -- columns of row numbers -------------------------------------------------------------------------------------------
-
-
-def _drop_index(table: TableFile, needed: set[str]) -> TableFile:
-    """Drop the first column if it has no name and contains row numbers."""
-    name = table.frame.columns[0]
-    nameless = name == "" or name.startswith("Unnamed: ") or name == "__index_level_0__"
-    if not nameless or name in needed or len(table.frame.columns) < 2:
-        return table
-    values = table.frame[name].to_numpy()
-    if values.dtype.kind not in "iu" or len(np.unique(values)) < len(values):
-        return table
-    notes = (*table.notes, "the first column, which has no name, contains row numbers and is left out")
-    return replace(table, frame=table.frame.drop(columns=[name]), notes=notes)

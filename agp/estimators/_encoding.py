@@ -1,0 +1,159 @@
+"""Inputs of models from the cells of tables: categories become columns of 0 and 1, and missing numbers are imputed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agp.inspection import column_names
+from agp.random import generator
+from agp.tables import UNSEEN, Columns
+
+IMPUTATIONS = 60
+"""The number of values that replace a cell about which nothing is known, to average predictions over them."""
+MAX_ENCODED = 2**28
+"""The maximum number of cells of a table after encoding, which take 2 GiB."""
+
+
+class Encoder:
+    """A transformer that is fitted to training rows and converts tables, or arrays with missing cells, to model inputs.
+
+    The inputs are the numbers and times of the table, a column of 0 and 1 for each number that had missing cells in
+    training, and a column of 0 and 1 for each level of a category. If `missing` is "impute", missing numbers are
+    replaced by the mean in columns that mark them, and missing cells in a category are a level if they occurred.
+
+    Nothing is known about a level unseen in training, or a missing cell in a column without missing cells in training.
+    Such cells become NaN, and predictors average over the `imputations`.
+
+    Parameters
+    ----------
+    missing, keep
+        As in `agp.tables.Columns`.
+
+    Attributes
+    ----------
+    columns
+        The `agp.tables.Columns` of a table; None for arrays.
+    names_of_numbers
+        The names of the numeric inputs.
+    means, marked
+        The means of the numeric inputs [D] and whether they had missing cells.
+    quantiles
+        `IMPUTATIONS` quantiles of each numeric input [S, D], in random order.
+    """
+
+    def __init__(self, missing: str, keep: Sequence[str] = ()) -> None:
+        self.missing = missing
+        self.columns: Columns | None = Columns(missing, keep)
+
+    def fit(self, frame: Any) -> "Encoder":
+        """Learn the columns of a narwhals data frame, as `Columns.learn`, which describes the errors."""
+        assert self.columns is not None
+        numbers = self.columns.learn(frame).numbers
+        self._check_size(len(frame))
+        return self._fit_numbers(numbers, self.columns.numbers)
+
+    def fit_array(self, X: npt.NDArray[Any]) -> "Encoder":
+        """Learn the means and quantiles of an array [N, D], whose columns have no names."""
+        self.columns = None
+        return self._fit_numbers(X, [*column_names(X.shape[1])])
+
+    def _fit_numbers(self, numbers: npt.NDArray[Any], names: list[str]) -> "Encoder":
+        missing = np.isnan(numbers)
+        self.names_of_numbers, self.marked = names, missing.any(axis=0) & (self.missing == "impute")
+        counts = np.maximum((~missing).sum(axis=0), 1)
+        self.means = np.where(missing, 0.0, numbers).astype(np.float64).sum(axis=0) / counts
+        self.quantiles = _quantiles_of(numbers)
+        return self
+
+    def transform(self, frame: Any) -> npt.NDArray[np.float64]:
+        """Convert a data frame with the same columns to numbers [N, D], with NaN in cells that need `imputations`."""
+        assert self.columns is not None
+        cells = self.columns.read(frame)
+        parts = [self._impute(cells.numbers)]
+        for codes, levels in zip(cells.codes.T, self.columns.levels.values(), strict=True):
+            parts.append(np.where((codes == UNSEEN)[:, None], np.nan, np.eye(len(levels))[codes]))
+        return np.concatenate(parts, axis=1)
+
+    def transform_array(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Convert an array whose columns are in the order of the training columns.
+
+        Raise ValueError if a training column was not a number.
+        """
+        if self.columns is not None and (texts := [*self.columns.categories, *self.columns.left_out]):
+            msg = (
+                f"X is an array, but column {texts[0]!r} of the training table is no numeric input; pass a table with "
+                "the same columns."
+            )
+            raise ValueError(msg)
+        return self._impute(X)
+
+    def imputations(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return the values [S, D] that replace NaN in the inputs, and factors [D].
+
+        The values of a number are its quantiles in training, and those of a category are its levels. Their orders are
+        random, so that different columns are combined at random. If L levels are a sample from a normal distribution of
+        effects, the variance of the effect of another level is (L + 1) / (L - 1) times the variance of these L effects
+        about their mean. The factor of numbers is 1.
+        """
+        marks = np.zeros((IMPUTATIONS, int(self.marked.sum())))
+        values, factors = [self.quantiles, marks], [np.ones(self.quantiles.shape[1] + marks.shape[1])]
+        for i, levels in enumerate(self.levels.values()):
+            count = len(levels)
+            order = generator(0, 31, i).permutation(max(count, IMPUTATIONS))[:IMPUTATIONS]
+            values.append(np.eye(count)[order % count])
+            factors.append(np.full(count, (count + 1.0) / max(count - 1.0, 1.0)))
+        return np.concatenate(values, axis=1), np.concatenate(factors)
+
+    def names(self) -> list[str]:
+        """Return the names of the inputs; names of dates and durations end with the unit."""
+        times = {} if self.columns is None else self.columns.times
+        numbers = [f"{name} [{times[name]}]" if name in times else name for name in self.names_of_numbers]
+        names = [*numbers, *(f"{name} is missing" for name in self._names_of_marks)]
+        return names + [f"{name} = {level}" for name, levels in self.levels.items() for level in levels]
+
+    def sources(self) -> list[str]:
+        """Return, for each input, the column of the table from which it is computed."""
+        of_levels = [name for name, levels in self.levels.items() for _ in levels]
+        return [*self.names_of_numbers, *self._names_of_marks, *of_levels]
+
+    @property
+    def levels(self) -> dict[str, list[Any]]:
+        """The sorted levels of each category in the training rows; None stands for a missing cell."""
+        return {} if self.columns is None else self.columns.levels
+
+    @property
+    def _names_of_marks(self) -> list[str]:
+        """The numbers that have an additional input to mark their missing cells."""
+        return [name for name, marked in zip(self.names_of_numbers, self.marked, strict=True) if marked]
+
+    def _impute(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Replace missing numbers by means in the columns that mark them; leave NaN in the other columns."""
+        if not self.marked.any():
+            return numbers
+        missing = np.isnan(numbers) & self.marked
+        imputed = np.where(missing, self.means.astype(numbers.dtype), numbers)
+        return np.concatenate([imputed, missing[:, self.marked].astype(numbers.dtype)], axis=1)
+
+    def _check_size(self, rows: int) -> None:
+        """Raise ValueError if the inputs would not fit into memory."""
+        counts = {name: len(levels) for name, levels in self.levels.items()}
+        width = len(self.columns.numbers if self.columns else ()) + sum(counts.values())
+        if counts and rows * width > MAX_ENCODED:
+            name = max(counts, key=lambda name: counts[name])
+            msg = (
+                f"column {name!r} has {counts[name]:,} different values, each of which becomes an input of "
+                f"{rows:,} rows: {8e-9 * rows * width:.1f} GB in all; merge rare values, or leave the column out."
+            )
+            raise ValueError(msg)
+
+
+def _quantiles_of(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return `IMPUTATIONS` quantiles of each column [N, D] in random order; 0 for columns without any number."""
+    shares, quantiles = (np.arange(IMPUTATIONS) + 0.5) / IMPUTATIONS, np.zeros((IMPUTATIONS, numbers.shape[1]))
+    for i, column in enumerate(numbers.T):
+        if (known := column[~np.isnan(column)]).size:
+            values = np.quantile(known, shares, method="inverted_cdf")  # values of the column, not between them
+            quantiles[:, i] = generator(0, 30, i).permutation(values)
+    return quantiles

@@ -1,0 +1,39 @@
+"""Tables from files and data frames: what their columns hold, and how cells become numbers, levels and targets."""
+
+from agp.tables._cells import ColumnError, identifies_rows, level_of, numbers_rows
+from agp.tables._columns import UNSEEN, Cells, Columns
+from agp.tables._files import TableFile, read_table
+from agp.tables._open_rows import OpenRows, open_rows
+
+__all__ = [
+    "UNSEEN",
+    "Cells",
+    "ColumnError",
+    "Columns",
+    "OpenRows",
+    "TableFile",
+    "identifies_rows",
+    "level_of",
+    "numbers_rows",
+    "open_rows",
+    "read_table",
+]
+
+# for other subpackages
+from agp.tables._cells import CATEGORY, DAYS, DURATION, KINDS, NUMBER
+from agp.tables._columns import MISSING, as_frame
+from agp.tables._files import TABLES, check_file, npz_arrays, unknown_column_message
+from agp.tables._open_rows import is_many, several_files
+from agp.tables._targets import (
+    are_texts,
+    category_order,
+    check_label_order,
+    errors_of,
+    factors_of,
+    labels_of,
+    missing_rows,
+    numbers_of,
+    positions_of,
+    rows_with,
+    task_of,
+)

@@ -1,0 +1,205 @@
+"""The targets of a table: numbers or labels."""
+
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import numpy.typing as npt
+
+from agp.tables._cells import NUMBER, cells_of, is_empty, kind_of, level_of, numbers_in, plain_column
+from agp.tables._files import TableFile
+
+MAX_CLASSES = 50
+MAX_WHOLE_CLASSES = 20
+"""By default, whole numbers from 0 to C - 1 count as classes if C is at most this number."""
+TRUTHS = {"true": 1, "false": 0}
+
+
+def rows_with(table: TableFile, targets: list[str]) -> npt.NDArray[np.bool_]:
+    """Return a mask [N] of the rows that have at least one target."""
+    return np.any([[cell is not None for cell in cells_of(table.frame.get_column(name))] for name in targets], axis=0)
+
+
+def task_of(table: TableFile, target: str, rows: Any) -> str:
+    """Infer the task. Text, Booleans, whole numbers from 0 to C - 1, and targets with only two values are classes."""
+    column = table.frame.get_column(target).filter(rows.tolist())
+    if not column.dtype.is_numeric():
+        with table.places(np.flatnonzero(rows)):
+            of_numbers = kind_of(plain_column(column)) == NUMBER and not _truths(column)
+        return "regression" if of_numbers else "classification"
+    values, counts = np.unique(numbers_in(column), return_counts=True)
+    whole = len(values) == 2 or (len(values) <= MAX_WHOLE_CLASSES and bool((values == np.arange(len(values))).all()))
+    return "classification" if whole and len(values) > 1 and counts.min() > 1 else "regression"
+
+
+def numbers_of(
+    table: TableFile,
+    targets: list[str],
+    rows: Any,
+    *,
+    constant: bool = False,
+    remedy: str = "use --task classification",
+) -> npt.NDArray[np.float64]:
+    """Return one target [N] or several targets [N, K] of the given rows as numbers, with NaN for missing values.
+
+    Raise ValueError if a value is not a number. Unless `constant` is true, at least two values must differ.
+    """
+    columns = [_numbers(table, name, rows, remedy=remedy, kind="the target") for name in targets]
+    for name, numbers in zip(targets, columns, strict=True):
+        known = numbers[~np.isnan(numbers)]
+        if not constant and not len(known):
+            msg = f"{table.path}: the target {name!r} has no value; leave it out."
+            raise ValueError(msg)
+        if not constant and (known == known[0]).all():
+            msg = f"{table.path}: every value of the target {name!r} is {known[0]:g}; there is nothing to predict."
+            raise ValueError(msg)
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+def _numbers(table: TableFile, name: str, rows: Any, *, remedy: str, kind: str) -> npt.NDArray[np.float64]:
+    column = table.frame.get_column(name)
+    if is_empty(column):
+        return np.full(int(rows.sum()), np.nan)
+    with table.places():
+        if kind_of(plain_column(column)) != NUMBER:
+            shown = next(repr(cell) for cell in cells_of(column) if cell is not None)
+            msg = f"{table.path}: {kind} {name!r} is text, such as {shown:.40}; {remedy}."
+            raise ValueError(msg)
+        numbers = numbers_in(column)
+    if (infinite := np.isinf(numbers)).any():
+        place = table.place(int(np.argmax(infinite)))
+        msg = f"{table.path}: {place}, column {name!r} is infinite; correct it, or empty the cell."
+        raise ValueError(msg)
+    return numbers[rows]
+
+
+def factors_of(table: TableFile, name: str, rows: Any, *, what: str, positive: bool) -> npt.NDArray[np.float64]:
+    """Return the exposures, weights or standard deviations [N] of the given rows.
+
+    Raise ValueError if a value is missing or negative. Zero is also an error if `positive` is true.
+    """
+    numbers = _numbers(table, name, rows, remedy=f"{what} must be numbers", kind="column")
+    least = "positive" if positive else "zero or more"
+    for wrong, problem, rule in (
+        (np.isnan(numbers), "is empty", "known in every row"),
+        ((numbers <= 0.0) if positive else (numbers < 0.0), "is {:g}", least),
+    ):
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            place = table.place(int(np.flatnonzero(rows)[first]))
+            found = problem.format(numbers[first])
+            msg = f"{table.path}: {place}, column {name!r} {found}; {what} must be {rule}."
+            raise ValueError(msg)
+    return numbers
+
+
+def errors_of(table: TableFile, columns: list[str], rows: Any) -> npt.NDArray[np.float64]:
+    """Return the standard deviations [N], or [N, K] for K columns, of the measurement errors in the given rows.
+
+    They are 0 for columns that the table lacks. Raise ValueError if a value is missing or negative.
+    """
+    errors = [
+        factors_of(table, name, rows, what="standard deviations", positive=False)
+        if name in table.frame.columns
+        else np.zeros(int(rows.sum()))
+        for name in columns
+    ]
+    return errors[0] if len(errors) == 1 else np.stack(errors, axis=1)
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
+def labels_of(
+    table: TableFile, target: str, rows: Any, *, least: int = 2, remedy: str = "use --task regression"
+) -> npt.NDArray[Any]:
+    """Return the labels [N] of the given rows: strings, Booleans or whole numbers.
+
+    Raise ValueError for other numbers, or unless there are from `least` to `MAX_CLASSES` different labels.
+    """
+    column = table.frame.get_column(target).filter(rows.tolist())
+    if column.dtype.is_float():
+        numbers = column.to_numpy()
+        if (broken := np.isinf(numbers) | (numbers != np.floor(numbers))).any():
+            wrong = f"{target!r} has {numbers[broken][0]:g}"
+            msg = f"{table.path}: labels must be text or whole numbers, but {wrong}; {remedy}."
+            raise ValueError(msg)
+        labels = numbers.astype(np.int64)
+    elif column.dtype.is_integer() or column.dtype == nw.Boolean:
+        labels = column.to_numpy()
+    elif _truths(column):
+        labels = numbers_in(column) == 1.0
+    else:
+        labels = np.asarray([level_of(label) for label in column.to_list()])
+    count = len(np.unique(labels))
+    if count < least:
+        msg = f"{table.path}: every label in {target!r} is {labels[0]!s}; there is nothing to predict."
+        raise ValueError(msg)
+    if count > MAX_CLASSES:
+        excess = f"the target {target!r} has {count:,} different labels"
+        msg = f"{table.path}: {excess}, but at most {MAX_CLASSES} are allowed; merge some of them."
+        raise ValueError(msg)
+    return labels
+
+
+def missing_rows(y: Any) -> list[int]:
+    """Return the numbers of the rows in which a series, list or NumPy array of labels [N] has None, NaN or null."""
+    series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        gone = series.is_null().to_list()
+    else:
+        values = np.asarray(y)
+        gone = [label is None or label != label for label in values.tolist()] if values.dtype.kind in "Of" else []
+    return [i for i, is_gone in enumerate(gone) if is_gone]
+
+
+def category_order(y: Any) -> list[Any] | None:
+    """Return the categories of an ordered categorical series in ascending order; return None for anything else."""
+    series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
+    return [*series.cat.get_categories()] if isinstance(series, nw.Series) and series.dtype == nw.Enum else None
+
+
+def _truths(column: Any) -> bool:
+    """Whether all cells of a series that are not missing are Booleans, or "true" and "false" in any case."""
+    return column.dtype == nw.Boolean or all(
+        cell is None or str(cell).lower() in TRUTHS for cell in dict.fromkeys(cells_of(column))
+    )
+
+
+def check_label_order(table: TableFile, target: str, labels: Any) -> None:
+    """Raise ValueError unless the labels are numbers, since text has no order."""
+    if labels.dtype.kind not in "iub":
+        msg = (
+            f"{table.path}: labels such as {str(labels[0])!r} in {target!r} have no order, but --likelihood ordinal "
+            "requires one; replace them with whole numbers."
+        )
+        raise ValueError(msg)
+
+
+def are_texts(classes: Any) -> bool:
+    """Whether the classes [C] of an estimator are text, not whole numbers or Booleans."""
+    return classes.dtype.kind not in "iub"
+
+
+def positions_of(labels: Any, classes: Any) -> npt.NDArray[np.intp]:
+    """Return the position of each label [N] in the classes [C], or -1 for unknown labels.
+
+    Labels are converted to the type of the classes. The labels 1, 1.0, "1" and True match the class 1. The labels 1,
+    1.0, "1" and "1.0" match the class "1".
+    """
+    convert = level_of if are_texts(classes) else _number
+    at = {convert(label): k for k, label in enumerate(classes.tolist())}
+    different, inverse = np.unique(labels, return_inverse=True)
+    return np.asarray([at.get(convert(label), -1) for label in different.tolist()])[inverse]
+
+
+def _number(label: Any) -> Any:
+    """Convert a label to a number if it looks like one."""
+    if not isinstance(label, str) or "_" in label:  # int("1_0") is 10
+        return label
+    for kind in (int, float):  # a float cannot hold all digits of a long whole number
+        try:
+            return kind(label)
+        except ValueError:
+            continue
+    return TRUTHS.get(label.lower(), label)
