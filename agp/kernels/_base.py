@@ -33,6 +33,12 @@ class Kernel(Stackable, ABC):
     data's library, dtype and device.
     """
 
+    short_name: ClassVar[str]
+    """The name in text, such as ``GPRegressor(kernel="rbf + linear")``, of letters and digits.
+
+    Text can name the exported kernels that define this attribute. Their constructors have no required arguments.
+    """
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in {"__call__", "diag"} & vars(cls).keys():

@@ -31,6 +31,7 @@ class Linear(Kernel):
         `Linear.centred` computes c from the data.
     """
 
+    short_name: ClassVar[str] = "linear"
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     centre: Array | None = tree.constant(default=None, optional=True)
     variance_unit: Array | None = tree.unit(default=None)

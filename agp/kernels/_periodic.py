@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, to_numpy
@@ -177,6 +177,7 @@ class Periodic(Winding):
         many local optima as functions of the period. Use `Seasonal` if the period is known.
     """
 
+    short_name: ClassVar[str] = "periodic"
     period: Array = tree.param(POSITIVE, default=None, unit="period_unit")
     period_unit: Array | None = tree.unit(default=None)
 
@@ -213,6 +214,8 @@ class Seasonal(Winding):
     ValueError
         In `from_data`, if the period is missing or not positive.
     """
+
+    short_name: ClassVar[str] = "seasonal"
 
     def _pull_period(self, bar: Array) -> None:  # noqa: ARG002 - a constant has no gradient
         return None

@@ -244,6 +244,8 @@ class RBF(Stationary):
         several multiples of this starting value.
     """
 
+    short_name: ClassVar[str] = "rbf"
+
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         g = backend_of(r2).xp.exp(-0.5 * r2)
         return g, lambda: -0.5 * g
@@ -281,6 +283,7 @@ class Matern12(Matern):
         As for `RBF`.
     """
 
+    short_name: ClassVar[str] = "matern12"
     differences = True
     degrees: ClassVar[int] = 1
 
@@ -307,6 +310,7 @@ class Matern32(Matern):
         As for `RBF`.
     """
 
+    short_name: ClassVar[str] = "matern32"
     degrees: ClassVar[int] = 3
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -332,6 +336,7 @@ class Matern52(Matern):
         As for `RBF`.
     """
 
+    short_name: ClassVar[str] = "matern52"
     degrees: ClassVar[int] = 5
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -360,6 +365,7 @@ class RationalQuadratic(Stationary):
         alpha, the kernel approaches RBF. If alpha is None, it starts at 1.
     """
 
+    short_name: ClassVar[str] = "rq"
     alpha: Array = tree.param(POSITIVE, default=None)
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:

@@ -35,6 +35,7 @@ class Beta(ByPanels, ByQuadrature):
     Source: Ferrari & Cribari-Neto, "Beta regression for modelling rates and proportions", J. Applied Statistics 2004.
     """
 
+    short_name: ClassVar[str] = "beta"
     precision: Array = tree.param(POSITIVE, default=10.0)
     points: int = 20
     link: Literal["probit", "logit"] = "probit"

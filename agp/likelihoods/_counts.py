@@ -91,6 +91,7 @@ class Poisson(Counts):
         At the default prior mean of f, which is 0, the expected count is the exposure.
     """
 
+    short_name: ClassVar[str] = "poisson"
     exposure: float = 1.0
 
     def _log_constant(self, y: Array) -> Array:
@@ -155,6 +156,7 @@ class NegativeBinomial(Counts, ByQuadrature):
         quadrature rule.
     """
 
+    short_name: ClassVar[str] = "negative-binomial"
     dispersion: Array = tree.param(POSITIVE, default=1.0)
     exposure: float = 1.0
     points: int = 20

@@ -113,6 +113,7 @@ class Gamma(GammaForm):
         freeze it to keep its value.
     """
 
+    short_name: ClassVar[str] = "gamma"
     shape: Array = tree.param(POSITIVE, default=1.0)
 
     def _shape_like(self, x: Array) -> Array:
@@ -144,6 +145,8 @@ class Exponential(GammaForm):
     predicted mean or variance above the largest float is replaced by that float, with a `RepairWarning`. Starting
     values of the prior are computed from log y. A target of 0 is refused: its density exp(-f) has no maximum.
     """
+
+    short_name: ClassVar[str] = "exponential"
 
     def _shape_like(self, x: Array) -> Array:
         return backend_of(x).xp.ones((), **like(x))

@@ -57,6 +57,7 @@ class Gaussian(Likelihood):
         such as `agp.SVGP` accept ``missing=True``. Exact models and their collapsed forms require complete rows.
     """
 
+    short_name: ClassVar[str] = "gaussian"
     noise_variance: Array = tree.param(NONNEGATIVE, default=None, unit="noise_variance_unit")
     noise_variance_unit: Array | None = tree.unit(default=None)
     missing: bool = dataclasses.field(default=False, kw_only=True)

@@ -35,6 +35,7 @@ class LatentNoiseGaussian(Likelihood):
     Source: Lazaro-Gredilla & Titsias, "Variational heteroscedastic Gaussian process regression", ICML 2011.
     """
 
+    short_name: ClassVar[str] = "latent-noise"
     unit: Array | None = tree.unit(default=None)
 
     couples_outputs: ClassVar[bool] = True
