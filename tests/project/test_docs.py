@@ -239,7 +239,8 @@ INTERNAL = {
     *("scaling", "scores", "speculation", "starts"),
 }
 """Rooms that nobody outside of this repository needs: without a page in the reference, and without `__all__`."""
-REFERENCE = {page.stem: page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md")}
+EXPANDED = runpy.run_path(str(DOCS / "_ext" / "exports.py"))["expanded"]
+REFERENCE = {page.stem: EXPANDED(page.read_text(encoding="utf-8")) for page in (DOCS / "reference").glob("*.md")}
 LISTED_MODULES = {
     module: re.findall(r"^   (\w+)$", block, re.M)
     for page in REFERENCE.values()
