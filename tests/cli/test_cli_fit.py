@@ -572,7 +572,7 @@ BAD |= {
     "exposure of numbers": (
         COUNTS,
         ["--likelihood", "gaussian", "--exposure", "days"],
-        "exposure is given, but likelihood='gaussian' does not use it; use one of 'exponential', 'gamma', 'negative-binomial'",
+        "exposure is given, but likelihood='gaussian' does not use it; use one of 'exponential', 'gamma'",
     ),
     "exposure of classes": (
         COUNTS.assign(sound=KIND),

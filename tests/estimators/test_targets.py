@@ -38,12 +38,11 @@ TARGETS = {
 }
 for name in LIKELIHOODS.keys() - TARGETS.keys():
     likelihood = as_arrays(KINDS[name].build())
-    TARGETS[name] = likelihood.sample(np.repeat(F[:, None], likelihood.latents(1), axis=1), np.random.default_rng(5))[
-        :, 0
-    ]
+    latents = np.repeat(F[:, None], likelihood.latents(1), axis=1)
+    TARGETS[name] = likelihood.sample(latents, np.random.default_rng(5))[:, 0]
 QUICK = {"method": "wsvgp", "num_inducing": 15, "max_steps": 60, "random_state": 0, "kernel": "rbf"}
-COUNTS = ("poisson", "negative-binomial")
-RATES = (*COUNTS, "gamma", "exponential")
+COUNTS = [name for name, cls in LIKELIHOODS.items() if cls.whole_numbers]
+RATES = [name for name, cls in LIKELIHOODS.items() if cls.log_link]
 
 
 @pytest.mark.slow
