@@ -17,6 +17,7 @@ copyright = "the agp authors"  # noqa: A001
 release = version = __version__
 
 extensions = [
+    "exports",
     "mathml",
     "search_words",
     "myst_nb",

@@ -20,7 +20,10 @@ CURVE_ROWS = 2000
 CURVE_POINTS = 20
 WARM_UP = 2
 """Number of initial steps that are not timed, because libraries compile code during them."""
-OWN_UNIT = ("poisson", "negative-binomial", "gamma", "exponential", "beta", "ordinal")
+OWN_UNIT = {
+    "ordinal",
+    *(name for name, kind in NUMERIC.items() if kind.whole_numbers or kind.support != Likelihood.support),
+}
 """Likelihoods for counts, positive numbers, proportions and levels, whose targets are not standardised."""
 
 LIKELIHOODS: dict[str, tuple[TaskName, Callable[[Dataset], Likelihood]]] = {

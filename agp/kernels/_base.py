@@ -32,6 +32,11 @@ class Kernel(Stackable, tree.Part, ABC):
     """
 
     _is_kernel: ClassVar[bool] = True
+    short_name: ClassVar[str]
+    """The name in text, such as ``GPRegressor(kernel="rbf + linear")``, of letters and digits.
+
+    Text can name the exported kernels that define this attribute. Their constructors have no required arguments.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -5,24 +5,14 @@ from functools import reduce
 from operator import add, mul
 from typing import Any
 
+from agp import kernels
 from agp.kernels._base import Kernel
-from agp.kernels._constant import Constant, White
-from agp.kernels._linear import Linear
-from agp.kernels._periodic import Periodic, Seasonal
-from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 
+exported = (vars(kernels)[name] for name in kernels.__all__)
 KERNELS: dict[str, type[Kernel]] = {
-    "rbf": RBF,
-    "matern32": Matern32,
-    "matern12": Matern12,
-    "matern52": Matern52,
-    "rq": RationalQuadratic,
-    "periodic": Periodic,
-    "seasonal": Seasonal,
-    "linear": Linear,
-    "constant": Constant,
-    "white": White,
+    x.short_name: x for x in exported if isinstance(x, type) and "short_name" in vars(x)
 }
+"""The exported kernels that have a short name."""
 QUOTED = r"'[^']*'|\"[^\"]*\""
 PART = re.compile(
     rf"""\s*(?P<kind>[^\s()*+.]+)\s*

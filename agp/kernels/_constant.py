@@ -1,6 +1,6 @@
 """Kernels that do not depend on the values of the inputs: a constant offset and white noise."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -56,6 +56,8 @@ class Constant(_WithoutInputs):
     [0. 4.]
     [3. 5.]
     """
+
+    short_name: ClassVar[str] = "constant"
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -126,6 +128,8 @@ class White(_WithoutInputs):
     [[1. 1.]
      [1. 1.]]
     """
+
+    short_name: ClassVar[str] = "white"
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp

@@ -44,6 +44,7 @@ class Linear(Kernel):
     [  0. 300. 600.] [0.   0.22 0.44]
     """
 
+    short_name: ClassVar[str] = "linear"
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     centre: Array | None = tree.constant(default=None, optional=True)
     variance_unit: Array | None = tree.unit(default=None)

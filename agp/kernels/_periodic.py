@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, to_numpy
@@ -191,6 +191,7 @@ class Periodic(Winding):
     3.0
     """
 
+    short_name: ClassVar[str] = "periodic"
     period: Array = tree.param(POSITIVE, default=None, unit="period_unit")
     period_unit: Array | None = tree.unit(default=None)
 
@@ -242,6 +243,8 @@ class Seasonal(Winding):
     >>> "kernel.period" in agp.flatten(model)[1].names
     False
     """
+
+    short_name: ClassVar[str] = "seasonal"
 
     def _pull_period(self, bar: Array) -> None:  # noqa: ARG002 - a constant has no gradient
         return None

@@ -263,6 +263,8 @@ class RBF(Stationary):
     [1.    0.999 0.607]
     """
 
+    short_name: ClassVar[str] = "rbf"
+
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         g = backend_of(r2).xp.exp(-0.5 * r2)
         return g, lambda: -0.5 * g
@@ -314,6 +316,7 @@ class Matern12(Matern):
     0.23
     """
 
+    short_name: ClassVar[str] = "matern12"
     differences = True
     degrees: ClassVar[int] = 1
 
@@ -355,6 +358,7 @@ class Matern32(Matern):
     4.0
     """
 
+    short_name: ClassVar[str] = "matern32"
     degrees: ClassVar[int] = 3
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -394,6 +398,7 @@ class Matern52(Matern):
     True
     """
 
+    short_name: ClassVar[str] = "matern52"
     degrees: ClassVar[int] = 5
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -438,6 +443,7 @@ class RationalQuadratic(Stationary):
     [1.    0.607 0.   ]
     """
 
+    short_name: ClassVar[str] = "rq"
     alpha: Array = tree.param(POSITIVE, default=None)
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:

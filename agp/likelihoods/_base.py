@@ -42,6 +42,13 @@ class Likelihood(tree.Part, ABC):
     a given K.
     """
 
+    short_name: ClassVar[str]
+    """The name in text, such as ``GPRegressor(likelihood="student-t")``.
+
+    Text can name the exported likelihoods of numbers that define this attribute. Their constructors have no required
+    arguments.
+    """
+
     couples_outputs: ClassVar[bool] = False
     """Whether the density of a target depends on more than one latent function."""
 

@@ -49,6 +49,7 @@ class Beta(ByPanels, ByQuadrature):
     0.5 0.05
     """
 
+    short_name: ClassVar[str] = "beta"
     precision: Array = tree.param(POSITIVE, default=10.0)
     points: int = 20
     link: Literal["probit", "logit"] = "probit"

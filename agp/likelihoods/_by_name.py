@@ -1,21 +1,10 @@
 """Names of likelihoods, for estimators and the command line."""
 
+from agp import likelihoods
 from agp.likelihoods._base import Likelihood
-from agp.likelihoods._beta import Beta
-from agp.likelihoods._counts import NegativeBinomial, Poisson
-from agp.likelihoods._gamma import Exponential, Gamma
-from agp.likelihoods._gaussian import Gaussian
-from agp.likelihoods._latent_noise import LatentNoiseGaussian
-from agp.likelihoods._student_t import StudentT
 
+exported = (vars(likelihoods)[name] for name in likelihoods.__all__)
 LIKELIHOODS: dict[str, type[Likelihood]] = {
-    "gaussian": Gaussian,
-    "student-t": StudentT,
-    "poisson": Poisson,
-    "negative-binomial": NegativeBinomial,
-    "gamma": Gamma,
-    "exponential": Exponential,
-    "beta": Beta,
-    "latent-noise": LatentNoiseGaussian,
+    x.short_name: x for x in exported if isinstance(x, type) and "short_name" in vars(x)
 }
-"""The likelihoods for numeric targets."""
+"""The likelihoods for numeric targets: the exported ones that have a short name."""

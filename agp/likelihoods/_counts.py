@@ -105,6 +105,7 @@ class Poisson(Counts):
     [ 5. 15.]
     """
 
+    short_name: ClassVar[str] = "poisson"
     exposure: float = 1.0
 
     def _log_constant(self, y: Array) -> Array:
@@ -182,6 +183,7 @@ class NegativeBinomial(Counts, ByQuadrature):
     [10.] [60.]
     """
 
+    short_name: ClassVar[str] = "negative-binomial"
     dispersion: Array = tree.param(POSITIVE, default=1.0)
     exposure: float = 1.0
     points: int = 20

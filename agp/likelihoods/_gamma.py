@@ -124,6 +124,7 @@ class Gamma(GammaForm):
     [  2. 200.] [  1. 100.]
     """
 
+    short_name: ClassVar[str] = "gamma"
     shape: Array = tree.param(POSITIVE, default=1.0)
 
     def _shape_like(self, x: Array) -> Array:
@@ -168,6 +169,8 @@ class Exponential(GammaForm):
     >>> print(likelihood.predictive_quantiles(f, certain, (0.5, 0.95))[:, 0, 0].round(1))
     [ 6.9 30. ]
     """
+
+    short_name: ClassVar[str] = "exponential"
 
     def _shape_like(self, x: Array) -> Array:
         return backend_of(x).xp.ones((), **like(x))

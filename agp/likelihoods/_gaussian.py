@@ -70,6 +70,7 @@ class Gaussian(Likelihood):
     [0.04]
     """
 
+    short_name: ClassVar[str] = "gaussian"
     noise_variance: Array = tree.param(NONNEGATIVE, default=None, unit="noise_variance_unit")
     noise_variance_unit: Array | None = tree.unit(default=None)
     missing: bool = dataclasses.field(default=False, kw_only=True)

@@ -52,6 +52,7 @@ class LatentNoiseGaussian(Likelihood):
     True
     """
 
+    short_name: ClassVar[str] = "latent-noise"
     unit: Array | None = tree.unit(default=None)
 
     couples_outputs: ClassVar[bool] = True

@@ -68,6 +68,7 @@ class StudentT(ByPanels, ByQuadrature):
     2.2
     """
 
+    short_name: ClassVar[str] = "student-t"
     scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")
     scale_unit: Array | None = tree.unit(default=None)
     degrees_of_freedom: float = 3.0

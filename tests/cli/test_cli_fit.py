@@ -484,7 +484,7 @@ BAD = {
     "keep nothing": (TABLE, ["--keep", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
     "nothing left": (TABLE[["sound", "kind"]], ["--drop", "kind"], "has no input columns left; add one"),
     "drop": (TABLE, ["--drop", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
-    "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; choose from auto, rbf"),
+    "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; choose from auto, rbf, constant"),
     "method of regression": (
         TABLE.assign(sound=KIND),
         ["--method", "gpr"],
@@ -558,7 +558,7 @@ BAD |= {
     "exposure of numbers": (
         COUNTS,
         ["--likelihood", "gaussian", "--exposure", "days"],
-        "exposure is given, but likelihood='gaussian' does not use it; use one of 'poisson', 'negative-binomial'",
+        "exposure is given, but likelihood='gaussian' does not use it; use one of 'exponential', 'gamma'",
     ),
     "exposure of classes": (
         COUNTS.assign(sound=KIND),

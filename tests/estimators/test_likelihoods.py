@@ -211,7 +211,7 @@ def test_each_target_has_its_own_noise_function():
         (
             {"likelihood": "laplace"},
             NOISY,
-            "likelihood is 'laplace', but must be 'gaussian' or 'student-t' or 'poisson'",
+            "likelihood is 'laplace', but must be 'beta' or 'exponential' or 'gamma'",
         ),
         (
             {"method": "gpr"},

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kernels.kernel_cases import CASES as KERNEL_CASES
+from likelihoods.likelihood_cases import KINDS
 from safetensors import safe_open
 
 import agp
@@ -31,35 +33,8 @@ from agp import (
 )
 from agp.actions import ConjugateGradients, DenseActions
 from agp.inducing import JointInducing, Patches, Points
-from agp.kernels import (
-    RBF,
-    Constant,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    RationalQuadratic,
-    Seasonal,
-    White,
-)
-from agp.likelihoods import (
-    Bernoulli,
-    Beta,
-    Exponential,
-    Gaussian,
-    LatentNoiseGaussian,
-    NegativeBinomial,
-    Ordinal,
-    Poisson,
-    RobustMax,
-    Softmax,
-    StudentT,
-)
-from agp.likelihoods import Gamma as GammaLikelihood
-from agp.likelihoods import (
-    LogNormal as LogNormalLikelihood,
-)
+from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic
+from agp.likelihoods import Bernoulli, Gaussian
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
 from agp.predictors import Imputations, Saturation
@@ -79,35 +54,14 @@ KNOWN = {"weights": 0.1 + Y[:, 0] ** 2, "offset": 0.3 * X[:, 0], "noise": 0.2 + 
 """What is known of the rows."""
 
 KERNELS: dict[str, Callable[[], Any]] = {
-    "rbf": RBF,
-    "matern12": Matern12,
-    "matern32": Matern32,
-    "matern52": lambda: Matern52(0.7, (1.1, 0.9)),
-    "rational-quadratic": RationalQuadratic,
-    "periodic": Periodic,
-    "seasonal": lambda: Seasonal(period=2.5),
-    "linear": lambda: Linear() + Constant(),
-    "linear-centred": lambda: Linear.centred(X),
-    "constant": lambda: Constant() * RBF(),
-    "white": lambda: RBF() + White(),
+    **{case.build(2).short_name: partial(case.build, 2) for case in KERNEL_CASES.values() if case.textbook},
+    "sum": lambda: Linear() + Constant(),
     "scaled": lambda: 2.0 * Matern32(),
     "active": lambda: RBF().on((1,)) + Linear().on([0]),
 }
+"""A case of each kernel, and combinations without values."""
 LIKELIHOODS: dict[str, tuple[Callable[[], Any], np.ndarray]] = {
-    "gaussian": (Gaussian, Y),
-    "probit": (lambda: Bernoulli(squash=1e-3), 1.0 * (Y > 0.0)),
-    "logit": (lambda: Bernoulli(link="logit", points=7), 1.0 * (Y > 0.0)),
-    "poisson": (lambda: Poisson(exposure=1.3), np.round(np.exp(Y))),
-    "gamma": (lambda: GammaLikelihood(1.7), np.exp(Y)),
-    "exponential": (Exponential, np.exp(Y)),
-    "negative-binomial": (lambda: NegativeBinomial(0.4, exposure=1.3), np.round(np.exp(Y))),
-    "beta": (lambda: Beta(6.0, link="logit"), 1.0 / (1.0 + np.exp(-Y))),
-    "ordinal": (lambda: Ordinal(3, points=7), np.clip(np.round(Y + 1.0), 0.0, 2.0)),
-    "latent-noise": (LatentNoiseGaussian, Y),
-    "log-normal": (LogNormalLikelihood, np.exp(Y)),
-    "student-t": (lambda: StudentT(degrees_of_freedom=4), Y),
-    "robustmax": (lambda: RobustMax(3), LABELS),
-    "softmax": (lambda: Softmax(3, samples=5, fixed_samples=8), LABELS),
+    name: (kind.build, kind.targets(RNG, N, 1)) for name, kind in KINDS.items()
 }
 PRIORS = {
     "kernel.variance": Gamma(2, 1.5),
@@ -136,7 +90,11 @@ def _svgp(**options: Any) -> SVGP:
     return SVGP.from_data(X, Y, **({"num_inducing": 5} | options))
 
 
-def _classes(name: str) -> SVGP:
+def _of_kernel(name: str) -> SVGP:
+    return _svgp(kernel=KERNELS[name]() + RBF())
+
+
+def _of_likelihood(name: str) -> SVGP:
     likelihood, y = LIKELIHOODS[name]
     return SVGP.from_data(X, y, num_inducing=5, likelihood=likelihood())
 
@@ -233,8 +191,10 @@ MODELS: dict[str, Callable[[], Any]] = {
     "patches": _patches,
     "patches-located": _located,
     "together": _together,
-    **{f"kernel-{name}": partial(lambda build: _svgp(kernel=build()), build) for name, build in KERNELS.items()},
-    **{f"likelihood-{name}": partial(_classes, name) for name in LIKELIHOODS},
+    **{
+        f"kernel-{name}": partial(lambda build: _svgp(kernel=build() + RBF()), build) for name, build in KERNELS.items()
+    },
+    **{f"likelihood-{name}": partial(_of_likelihood, name) for name in LIKELIHOODS},
 }
 PREDICTORS: dict[str, Callable[[], Any]] = {
     name: partial(lambda name: model_of(name).predictor(), name) for name in MODELS if not name.startswith("kernel-")

@@ -23,7 +23,7 @@ from model_cases import (
 from safetensors import safe_open
 
 import agp
-from agp import io, tree
+from agp import io, kernels, likelihoods, tree
 from agp.backend import get_backend
 from agp.io._classes import _agp_classes
 from agp.kernels import RBF, Matern32
@@ -164,6 +164,7 @@ def test_a_trained_model_goes_on_as_if_it_had_never_been_saved(path):
 PARTS = {
     **{f"kernel-{name}": build for name, build in KERNELS.items()},
     **{f"likelihood-{name}": build for name, (build, _) in LIKELIHOODS.items()},
+    **{f"no-values-{name}": cls for name, cls in (kernels.KERNELS | likelihoods.LIKELIHOODS).items()},
     "mean": agp.ZeroMean,
     "points": agp.inducing.Points,
     "numbers": lambda: 2 * RBF(0.8, (0.7, 1.1)),

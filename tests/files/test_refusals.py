@@ -197,7 +197,7 @@ def test_wrong_contents_are_refused(kind, path):
 
 
 def test_truth_values_are_no_numbers(path):
-    model = model_of("likelihood-logit")
+    model = model_of("likelihood-bernoulli-logit")
     rewritten(path, lambda s, a: at(s, "likelihood").update(points=True), model)
     refused(path, match=r"likelihood.points is True, which Bernoulli does not accept")
     rewritten(path, lambda s, a: at(s, "likelihood").update(points=2.5), model)

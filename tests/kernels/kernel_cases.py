@@ -1,5 +1,9 @@
 """Every kernel and combination of kernels, for inputs of any width from three columns."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
 import numpy as np
 from helpers import as_arrays
 
@@ -8,6 +12,7 @@ from agp.backend import asarray_like, to_numpy
 from agp.kernels import (
     RBF,
     Constant,
+    Kernel,
     Linear,
     Matern12,
     Matern32,
@@ -18,7 +23,16 @@ from agp.kernels import (
     White,
 )
 
-STATIONARY = {"rbf": RBF, "matern12": Matern12, "matern32": Matern32, "matern52": Matern52}
+
+class Case(NamedTuple):
+    """A kernel, and what tests know of it."""
+
+    build: Callable[[int], Kernel]
+    """Builds the kernel for inputs of a width."""
+    textbook: Callable[[Any, np.ndarray, np.ndarray], np.ndarray] | None = None
+    """The formula of k(X, Z) for X [N, 1, D], Z [M, D] and a kernel with host leaves; None for combinations."""
+    without: tuple[str, ...] = ()
+    """The optional methods that the kernel lacks: `linearise`, `linearise_groups` or `random_features`."""
 
 
 def _ard(*values):
@@ -28,38 +42,81 @@ def _ard(*values):
 LENGTHS, SCALES, PERIODS = _ard(0.7, 1.1, 0.9), _ard(1.4, 0.8, 1.0), _ard(2.1, 3.3, 2.6)
 CENTRES = _ard(0.4, -1.1, 2.0)
 
+
+def stationary(cls, profile, without=(), **shapes):
+    """The cases of a stationary kernel with one lengthscale, and with one for each column.
+
+    Its correlation at the scaled distance r is ``profile(r, **shape)``, where the shape consists of the further
+    parameters, whose two values are in `shapes`.
+    """
+
+    def textbook(kernel, X, Z):
+        r = np.sqrt(np.sum(((X - Z) / kernel.lengthscale) ** 2, axis=-1))
+        return kernel.variance * profile(r, **{name: x for name, x in tree.leaves(kernel).items() if name in shapes})
+
+    def build(index, width):
+        shape = {name: values[index] for name, values in shapes.items()}
+        return cls(*((0.8, LENGTHS(width)) if index else (1.2, 0.8)), **shape)
+
+    name = cls.short_name
+    return {end: Case(partial(build, index), textbook, without) for index, end in enumerate((name, f"{name}-ard"))}
+
+
+def _periodic(kernel, X, Z):
+    sines = np.sin(np.pi * (X - Z) / kernel.period) / kernel.lengthscale
+    return kernel.variance * np.exp(-0.5 * np.sum(sines**2, axis=-1))
+
+
+def _linear(kernel, X, Z):
+    c = 0.0 if kernel.centre is None else kernel.centre
+    return np.sum(kernel.variance * (X - c) * (Z - c), axis=-1)
+
+
+NO_GROUPS = ("linearise_groups",)
+NO_GROUPS_OR_FEATURES = ("linearise_groups", "random_features")
 CASES = {
-    **{name: lambda _, cls=cls: cls(1.2, 0.8) for name, cls in STATIONARY.items()},
-    **{f"{name}-ard": lambda width, cls=cls: cls(0.8, LENGTHS(width)) for name, cls in STATIONARY.items()},
-    "rq": lambda _: RationalQuadratic(1.2, 0.8, 0.7),
-    "rq-ard": lambda width: RationalQuadratic(0.8, LENGTHS(width), 2.3),
-    "periodic": lambda _: Periodic(1.2, 0.9, 2.2),
-    "periodic-ard": lambda width: Periodic(0.8, SCALES(width), PERIODS(width)),
-    "seasonal": lambda width: Seasonal(0.8, SCALES(width), PERIODS(width)),
-    "periodic-mixed": lambda width: Periodic(0.8, 0.9, PERIODS(width)),
-    "linear": lambda _: Linear(0.6),
-    "linear-ard": lambda width: Linear(LENGTHS(width)),
-    "linear-centred": lambda width: Linear(0.6, CENTRES(width)),
-    "linear-centred-ard": lambda width: Linear(LENGTHS(width), CENTRES(width)),
-    "constant": lambda _: Constant(0.9),
-    "white": lambda _: White(0.3),
-    "sum": lambda _: RBF(0.8, 0.7) + Matern32(0.5, 1.4),
-    "sum-ard": lambda width: RBF(0.8, LENGTHS(width)) + Matern32(0.5, SCALES(width)) + White(0.2),
-    "product": lambda width: Matern52(0.8, 1.3) * Periodic(1.1, 0.9, PERIODS(width)),
-    "product-of-three": lambda width: RBF(0.8, SCALES(width)) * Linear(0.7) * Matern12(1.3, 2.0),
-    "mixed": lambda width: (Linear(0.3) + Constant(0.5)) * RBF(1.1, LENGTHS(width)) + RationalQuadratic(0.4, 1.2, 1.5),
-    "scaled": lambda width: 2.0 * Matern32(0.5, SCALES(width)),
-    "scaled-sum": lambda _: 0.5 * (RBF(0.8, 0.7) + Linear(0.4)),
-    "centred-product": lambda width: Linear(0.7, CENTRES(width)) * RBF(0.8, SCALES(width)) + Constant(0.3),
-    "on-centred": lambda _: Linear((0.7, 1.3), (0.4, -1.1)).on((2, 1)) + RBF(0.8, 1.1),
-    "on": lambda _: RBF(0.8, (0.7, 1.3)).on((2, 0)),
-    "on-linear": lambda _: Linear((0.7, 1.3)).on((2, 1)) + Periodic(0.9, 1.1, 2.4).on([0]),
+    **stationary(RBF, lambda r: np.exp(-0.5 * r**2)),
+    **stationary(Matern12, lambda r: np.exp(-r)),
+    **stationary(Matern32, lambda r: (1.0 + 3.0**0.5 * r) * np.exp(-(3.0**0.5) * r)),
+    **stationary(Matern52, lambda r: (1.0 + 5.0**0.5 * r + 5.0 / 3.0 * r**2) * np.exp(-(5.0**0.5) * r)),
+    **stationary(RationalQuadratic, lambda r, alpha: (1.0 + 0.5 * r**2 / alpha) ** -alpha, alpha=(0.7, 2.3)),
+    "periodic": Case(lambda _: Periodic(1.2, 0.9, 2.2), _periodic, NO_GROUPS),
+    "periodic-ard": Case(lambda width: Periodic(0.8, SCALES(width), PERIODS(width)), _periodic, NO_GROUPS),
+    "seasonal": Case(lambda width: Seasonal(0.8, SCALES(width), PERIODS(width)), _periodic, NO_GROUPS),
+    "periodic-mixed": Case(lambda width: Periodic(0.8, 0.9, PERIODS(width)), _periodic, NO_GROUPS),
+    "linear": Case(lambda _: Linear(0.6), _linear),
+    "linear-ard": Case(lambda width: Linear(LENGTHS(width)), _linear),
+    "linear-centred": Case(lambda width: Linear(0.6, CENTRES(width)), _linear),
+    "linear-centred-ard": Case(lambda width: Linear(LENGTHS(width), CENTRES(width)), _linear),
+    "constant": Case(lambda _: Constant(0.9), lambda kernel, X, Z: np.full((len(X), len(Z)), kernel.variance)),
+    "white": Case(lambda _: White(0.3), lambda _, X, Z: np.zeros((len(X), len(Z))), NO_GROUPS_OR_FEATURES),
+    "sum": Case(lambda _: RBF(0.8, 0.7) + Matern32(0.5, 1.4)),
+    "sum-ard": Case(
+        lambda width: RBF(0.8, LENGTHS(width)) + Matern32(0.5, SCALES(width)) + White(0.2),
+        without=NO_GROUPS_OR_FEATURES,
+    ),
+    "product": Case(lambda width: Matern52(0.8, 1.3) * Periodic(1.1, 0.9, PERIODS(width)), without=NO_GROUPS),
+    "product-of-three": Case(lambda width: RBF(0.8, SCALES(width)) * Linear(0.7) * Matern12(1.3, 2.0)),
+    "mixed": Case(
+        lambda width: (Linear(0.3) + Constant(0.5)) * RBF(1.1, LENGTHS(width)) + RationalQuadratic(0.4, 1.2, 1.5)
+    ),
+    "scaled": Case(lambda width: 2.0 * Matern32(0.5, SCALES(width))),
+    "scaled-sum": Case(lambda _: 0.5 * (RBF(0.8, 0.7) + Linear(0.4))),
+    "centred-product": Case(lambda width: Linear(0.7, CENTRES(width)) * RBF(0.8, SCALES(width)) + Constant(0.3)),
+    "on-centred": Case(lambda _: Linear((0.7, 1.3), (0.4, -1.1)).on((2, 1)) + RBF(0.8, 1.1)),
+    "on": Case(lambda _: RBF(0.8, (0.7, 1.3)).on((2, 0))),
+    "on-linear": Case(lambda _: Linear((0.7, 1.3)).on((2, 1)) + Periodic(0.9, 1.1, 2.4).on([0]), without=NO_GROUPS),
 }
 
 
 def kernel_case(name, width):
     """That case with host arrays as leaves, for inputs of that width."""
-    return as_arrays(CASES[name](width))
+    return as_arrays(CASES[name].build(width))
+
+
+def cases_with(method):
+    """The names of the cases that have an optional method."""
+    return [name for name, case in CASES.items() if method not in case.without]
 
 
 def with_arrays(kernel, arrays):
@@ -73,27 +130,6 @@ def inputs(width, rows=9, others=5, seed=0):
     """Random X [rows, width] and Z [others, width] on the host."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(rows, width)), rng.normal(size=(others, width))
-
-
-def textbook(kernel, X, Z):
-    """k(X, Z) of a kernel with host leaves, from its formula by a broadcast over columns."""
-    difference = X[:, None, :] - Z[None, :, :]
-    if isinstance(kernel, Linear):
-        c = 0.0 if kernel.centre is None else kernel.centre
-        return np.sum(kernel.variance * (X[:, None, :] - c) * (Z[None, :, :] - c), axis=-1)
-    if isinstance(kernel, Periodic | Seasonal):
-        sines = np.sin(np.pi * difference / kernel.period) / kernel.lengthscale
-        return kernel.variance * np.exp(-0.5 * np.sum(sines**2, axis=-1))
-    r2 = np.sum((difference / kernel.lengthscale) ** 2, axis=-1)
-    r = np.sqrt(r2)
-    profile = {
-        RBF: lambda: np.exp(-0.5 * r2),
-        Matern12: lambda: np.exp(-r),
-        Matern32: lambda: (1.0 + 3.0**0.5 * r) * np.exp(-(3.0**0.5) * r),
-        Matern52: lambda: (1.0 + 5.0**0.5 * r + 5.0 / 3.0 * r2) * np.exp(-(5.0**0.5) * r),
-        RationalQuadratic: lambda: (1.0 + 0.5 * r2 / kernel.alpha) ** -kernel.alpha,
-    }
-    return kernel.variance * profile[type(kernel)]()
 
 
 def sees_white_noise(name):

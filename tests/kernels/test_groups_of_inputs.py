@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import as_arrays, assert_close
-from kernel_cases import CASES, kernel_case
+from kernel_cases import CASES, cases_with, kernel_case
 
 from agp import tree
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, Stationary
@@ -18,17 +18,7 @@ def grouped(columns, seed=3):
     return X, a, W + np.swapaxes(W, 1, 2)
 
 
-def is_supported(kernel):
-    """Whether each group has a linearisation: not so periodic kernels and white noise."""
-    return kernel.linearise_groups(np.zeros((1, 1, 3))) is not None
-
-
-SUPPORTED = [name for name in CASES if is_supported(kernel_case(name, 3))]
-
-
-def test_kernels_without_derivatives_by_group_give_none():
-    without = {"periodic", "periodic-ard", "periodic-mixed", "seasonal", "white", "sum-ard", "product", "on-linear"}
-    assert CASES.keys() - set(SUPPORTED) == without
+SUPPORTED = cases_with("linearise_groups")
 
 
 @pytest.mark.cover(2)

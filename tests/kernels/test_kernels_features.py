@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import as_arrays, relative_error
-from kernel_cases import CASES, inputs, kernel_case
+from kernel_cases import CASES, cases_with, inputs, kernel_case
 
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
@@ -11,8 +11,7 @@ from agp.kernels import RBF, Constant, Kernel, Linear, Matern32, Stationary, Whi
 from agp.kernels._features import select_columns
 from agp.tree import to_backend
 
-WITHOUT_FEATURES = ("white", "sum-ard")
-WITH_FEATURES = [name for name in CASES if name not in WITHOUT_FEATURES]
+WITH_FEATURES = cases_with("random_features")
 EXACT = {
     "linear": lambda: Linear((0.7, 1.1, 0.9)),
     "linear-centred": lambda: Linear((0.7, 1.1, 0.9), (0.4, -1.1, 2.0)),
@@ -68,6 +67,12 @@ def test_features_are_the_same_on_every_backend(name, backend):
     moved = to_backend(kernel, backend.name, device=backend.device)
     found = features_of(moved)(backend.array(X))[0]
     assert relative_error(to_numpy(found), expected) < 1e-12
+
+
+def test_other_kernels_have_none():
+    for name in CASES.keys() - set(WITH_FEATURES):
+        with pytest.raises(TypeError, match="implement|instead"):
+            features_of(kernel_case(name, 3))
 
 
 def test_features_are_a_tree_of_named_leaves():

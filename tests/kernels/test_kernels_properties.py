@@ -5,10 +5,10 @@ import pytest
 from helpers import as_arrays, assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import CASES, STATIONARY, inputs, kernel_case, sees_white_noise, textbook
+from kernel_cases import CASES, inputs, kernel_case, sees_white_noise
 
 from agp import tree
-from agp.kernels import RBF, Linear, Periodic, RationalQuadratic
+from agp.kernels import KERNELS, RBF, Linear, Periodic, RationalQuadratic, Stationary
 
 EXAMPLES = settings(max_examples=15, deadline=None)
 SEEDS = st.integers(0, 2**16)
@@ -43,19 +43,29 @@ def test_covariances_are_positive_semidefinite(name, seed, width):
     np.testing.assert_allclose(kernel(X, Z)[0], kernel(Z, X)[0].T, rtol=0, atol=1e-12 * np.max(np.abs(both)))
 
 
-@pytest.mark.parametrize(
-    "name", [*STATIONARY, "rq-ard", "periodic-ard", "periodic-mixed", "linear-ard", "linear-centred-ard"]
-)
+def test_every_kernel_has_a_case_with_a_formula():
+    assert {type(case.build(3)) for case in CASES.values() if case.textbook} == set(KERNELS.values())
+
+
+def test_kernels_are_linearised_unless_their_cases_say_otherwise():
+    for name, case in CASES.items():
+        kernel = kernel_case(name, 3)
+        assert (kernel.linearise(np.zeros((1, 3))) is None) == ("linearise" in case.without)
+        assert (kernel.linearise_groups(np.zeros((1, 1, 3))) is None) == ("linearise_groups" in case.without)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.textbook])
 @EXAMPLES
 @given(seed=SEEDS, width=WIDTHS)
 def test_covariances_are_those_of_the_formula(name, seed, width):
     kernel = _perturbed(name, width, seed)
     X, Z = inputs(width, seed=seed)
     K = kernel(X, Z)[0]
-    np.testing.assert_allclose(K, textbook(kernel, X, Z), rtol=0, atol=1e-13 * np.max(np.abs(K)) + 1e-16)
+    expected = CASES[name].textbook(kernel, X[:, None, :], Z)
+    np.testing.assert_allclose(K, expected, rtol=0, atol=1e-13 * np.max(np.abs(K)) + 1e-16)
 
 
-STATIONARY_CASES = [name for name in CASES if name.split("-")[0] in (*STATIONARY, "rq") or name == "scaled"]
+STATIONARY_CASES = [name for name in CASES if isinstance(kernel_case(name, 3), Stationary) or name == "scaled"]
 
 
 @pytest.mark.parametrize("name", STATIONARY_CASES)

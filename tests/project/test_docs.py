@@ -236,7 +236,8 @@ def test_the_files_that_a_page_names_exist(page):
 
 INTERNAL = {"checks", "chunking", "cli", "neighbours"}
 """Rooms that nobody outside of this repository needs: without a page in the reference, and without `__all__`."""
-REFERENCE = {page.stem: page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md")}
+EXPANDED = runpy.run_path(str(DOCS / "_ext" / "exports.py"))["expanded"]
+REFERENCE = {page.stem: EXPANDED(page.read_text(encoding="utf-8")) for page in (DOCS / "reference").glob("*.md")}
 LISTED_MODULES = {
     module: re.findall(r"^   (\w+)$", block, re.M)
     for page in REFERENCE.values()
