@@ -18,7 +18,7 @@ import numpy as np
 from lazy_rows import COLUMNS, made
 
 import agp
-from agp.data import open_rows
+from agp.tables import open_rows
 from agp.training import _order
 
 HELD = 1_000_000
