@@ -28,20 +28,19 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.bounds._batch import expected_row_density, row_site_gradients
+from agp.bounds._batch import expected_row_density, row_site_gradients, with_row_noise
 from agp.bounds._collapsed import (
     Statistics,
     bound_from_totals,
     collapsed_posterior,
     collapsed_statistics,
-    first_inducing,
     posterior_of,
     profile_of,
-    scaled_statistics,
     statistics_of,
     totals_of,
 )
 from agp.bounds._computation_aware import Loss, projection_of, support_moments
+from agp.bounds._elbo import site_sums
 from agp.bounds._evidence import evidence_and_left_out, targets_of
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
 from agp.bounds._near_conditional import NearConditional, condition_on_neighbours, near_moments
@@ -55,5 +54,4 @@ from agp.bounds._near_evidence import (
 )
 from agp.bounds._orthogonal import optimal_first_group
 from agp.bounds._row_noise import RowNoise, SplitNoise, split_logarithms, split_weights
-from agp.bounds._site_sums import site_sums
 from agp.bounds._stacked import stacked_evidence, stacked_leave_one_out

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from agp.backend import Array, Pullback
 from agp.chunking import repeat_rows
-from agp.likelihoods import with_row_noise
 from agp.random import NO_DRAWS, Draws
 
 
@@ -49,6 +48,13 @@ class Batch(NamedTuple):
             return self
         parts = {name: getattr(self, name) for name in ("y", "weights", "offset", "noise")}
         return self._replace(**{name: repeat_rows(x, samples) for name, x in parts.items()})
+
+
+def with_row_noise(likelihood: Any, noise: Array | None, samples: int = 1, /) -> Any:
+    """Return the likelihood of rows with known noise variances, repeated for each of S samples; None means 0."""
+    if noise is None:
+        return likelihood
+    return likelihood.with_noise(noise if likelihood.differs_by_sample else repeat_rows(noise, samples))[0]
 
 
 def expected_row_density(

@@ -300,20 +300,6 @@ def _sums(A: Array, kff: Array, r: Array) -> tuple[Statistics, Pullback]:
 # -- the bound by kernel variance and noise ---------------------------------------------------------------------------
 
 
-def scaled_statistics(totals: Statistics, factor: Array | float, /) -> Statistics:
-    """The statistics after multiplying the kernel by a factor, and thus A = Lu^-1 Kuf by its square root."""
-    root = factor**0.5
-    return Statistics(factor * totals.gram, root * totals.projected, factor * totals.residual, totals.square)
-
-
-def first_inducing(totals: Statistics, count: int, /) -> Statistics:
-    """The statistics of a model with only the first `count` inducing inputs."""
-    xp = backend_of(totals.gram).xp
-    rest = xp.sum(xp.linalg.diagonal(totals.gram)[count:])
-    gram, projected = totals.gram[:count, :count], totals.projected[:count, :]
-    return Statistics(gram, projected, totals.residual + rest, totals.square)
-
-
 class Profile(NamedTuple):
     """The collapsed bound as a function of a kernel factor v and a noise variance s; each evaluation takes O(M)."""
 

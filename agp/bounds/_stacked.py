@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds._batch import Batch
 from agp.bounds._evidence import left_out_densities, targets_of
 from agp.bounds._row_noise import LOG_2PI, RowNoise
-from agp.kernels import Kernel, part_of_stack
+from agp.kernels import Kernel
 from agp.linalg import add_diagonal, diagonal
 
 ENTRIES = 2**18
@@ -56,7 +57,7 @@ def _parts(
     for start in range(0, noise.shape[0], step):
         places = slice(start, min(start + step, noise.shape[0]))
         rows = RowNoise.of(noise[places, None], batch)
-        K = part_of_stack(kernel, places).stacked_covariance(X)[0]
+        K = _part_of_stack(kernel, places).stacked_covariance(X)[0]
         K = K if level is None else K + level
         L = B.cholesky(add_diagonal(K, xp.broadcast_to(rows.by_row, K.shape[:2])))
         white = xp.stack([B.solve_triangular(L[s, ...], y) for s in range(L.shape[0])])
@@ -71,3 +72,8 @@ def _correction(rows: RowNoise, outputs: int) -> Any:
         return 0.0
     xp, (v, w) = backend_of(rows.weights).xp, rows
     return -0.5 * outputs * xp.sum((w - 1.0) * (LOG_2PI + xp.log(v)) + xp.log(w), axis=-1)
+
+
+def _part_of_stack(stack: Any, places: slice, /) -> Any:
+    """Return the stack of some of the settings."""
+    return tree.with_leaves(stack, {name: x[places, ...] for name, x in tree.leaves(stack, "parameter").items()})

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
+from agp.bounds import with_row_noise
 from agp.checks import check_whole
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
 from agp.estimators._observations import noise_variances, row_numbers
-from agp.likelihoods import Gaussian, LatentNoiseGaussian, with_row_noise
+from agp.likelihoods import Gaussian, LatentNoiseGaussian
 from agp.predictors import Predictor
 from agp.random import generator
 from agp.repairs import public

@@ -23,5 +23,5 @@ __all__ = [
 # for other subpackages
 from agp.inducing._choose import How
 from agp.inducing._patches import some_rows
-from agp.inducing._points import NUM_INDUCING, resolve_inducing
+from agp.inducing._points import NUM_INDUCING
 from agp.inducing._rows import distinct_rows

@@ -141,17 +141,3 @@ def choose_inputs(
         )
         raise ValueError(msg)
     return Z
-
-
-def resolve_inducing(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:
-    """Return the inducing variables and the method that chooses their inputs.
-
-    The argument `inducing` is either an `Inducing` or the name of a method. Raise ValueError if Z is given together
-    with an `Inducing`.
-    """
-    if not isinstance(inducing, Inducing):
-        return Points(Z), inducing
-    if Z is not None:
-        msg = f"Z is given together with inducing={type(inducing).__name__}; pass the inducing inputs only once."
-        raise ValueError(msg)
-    return inducing, "kmeans"

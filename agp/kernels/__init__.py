@@ -39,4 +39,4 @@ __all__ = [
 
 # for other subpackages
 from agp.kernels._by_name import KERNELS, kernel_or_auto, parse_kernel
-from agp.kernels._stacks import count_settings, part_of_stack
+from agp.kernels._stacks import count_settings

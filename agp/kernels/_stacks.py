@@ -68,11 +68,6 @@ def count_settings(stack: Any, /) -> int:
     return next(iter(tree.leaves(stack, "parameter").values())).shape[0]
 
 
-def part_of_stack(stack: Any, places: slice, /) -> Any:
-    """Return the stack of some of the settings."""
-    return tree.with_leaves(stack, {name: x[places, ...] for name, x in tree.leaves(stack, "parameter").items()})
-
-
 def weighted_columns(entries: Array, weights: Array, /) -> tuple[Array, Callable[[Array], Array]]:
     """Return sum_d w_sd E_d [S, ...] for entries E [..., D] and weights w [S, D] or [S], and its pullback to E."""
     xp = backend_of(entries).xp

@@ -43,12 +43,6 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.likelihoods._base import at_draws, average_parameters, average_samples
+from agp.likelihoods._base import average_samples
 from agp.likelihoods._by_name import LIKELIHOODS
 from agp.likelihoods._log_link import saturating_moments
-from agp.likelihoods._rows import (
-    level_of_rows,
-    observations_of_rows,
-    proxies_of_rows,
-    with_row_noise,
-)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, to_numpy
@@ -16,7 +16,6 @@ from agp.likelihoods._range import in_range
 from agp.likelihoods._scores import mixture_cdf, mixture_crps
 from agp.repairs import public
 
-T = TypeVar("T")
 Drawn = Mapping[str, Array] | None
 """Named noise arrays, as returned by `Likelihood.draws`; None for fixed noise."""
 
@@ -465,22 +464,3 @@ def average_samples(x: Array, shares: Array | None, /) -> Array:
     """Average an array [S, ...] over the samples, with the weights `shares` [S]; None means 1 / S."""
     xp = backend_of(x).xp
     return xp.mean(x, axis=0) if shares is None else xp.tensordot(shares, x, axes=1)
-
-
-def average_parameters(likelihood: T, shares: Array | None, /) -> T:
-    """Return the likelihood in which parameters [S, 1, 1] of samples are replaced by their averages."""
-    return _with_samples(likelihood, lambda x: average_samples(x, shares)[0, 0])
-
-
-def at_draws(likelihood: T, numbers: list[tuple[int, int]], /) -> T:
-    """Return the likelihood of draws [R, N, P], given how many successive draws are from each sample."""
-
-    def repeat(x: Array) -> Array:
-        return backend_of(x).xp.concat([x[s : s + 1, ...] for s, count in numbers for _ in range(count)], axis=0)
-
-    return _with_samples(likelihood, repeat)
-
-
-def _with_samples(likelihood: T, change: Any) -> T:
-    leaves = tree.leaves(likelihood).items()
-    return tree.with_leaves(likelihood, {name: change(x) for name, x in leaves if x.ndim == 3})

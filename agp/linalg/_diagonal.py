@@ -37,14 +37,6 @@ def add_jitter(A: Array, jitter: float | None = None) -> Array:
     return backend_of(A).add_diagonal(A, relative if A.ndim == 2 else relative[..., None])
 
 
-def check_jitter(jitter: float | None) -> float | None:
-    """Return the jitter; raise ValueError unless it is None or a finite number of at least 0."""
-    if jitter is not None and not 0 <= jitter < float("inf"):
-        msg = f"jitter is {jitter!r}, but must be None or a finite number of at least 0."
-        raise ValueError(msg)
-    return jitter
-
-
 def nonnegative(x: Array, /) -> tuple[Array, Pullback]:
     """Set negative entries of conditional variances x [...] to zero; also return the pullback ``bar -> x_bar``.
 

@@ -261,15 +261,3 @@ def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None =
         count=restarts if among is None else restarts * xp.astype(among, restarts.dtype),
     )
     return found
-
-
-def report_fallbacks(found: InverseFactor, name: str, precision: str, /) -> InverseFactor:
-    """Return `found` unchanged; report if products in a lower precision were not accurate enough for this factor."""
-    report(
-        f"products in {precision} were too coarse to update the {name.replace('_', ' ')} (residual about "
-        "{0:.2g}), so the steps used the precision of the model; omit precision=, or raise the jitter or the "
-        "tolerance.",
-        found.rounding,
-        count=found.fallbacks,
-    )
-    return found

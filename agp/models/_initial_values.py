@@ -14,7 +14,7 @@ from agp.backend import Array, asarray_like, to_numpy
 from agp.checks import usable
 from agp.inducing import Inducing, Points
 from agp.kernels import RBF, Kernel
-from agp.likelihoods import Likelihood, proxies_of_rows
+from agp.likelihoods import Likelihood
 from agp.random import generator
 
 Numbers = npt.NDArray[np.float64]
@@ -243,3 +243,9 @@ def repetitions(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
         return None
     rows = max(N, min(total, MAX_REPEATED_ROWS))
     return np.repeat(np.arange(N), np.diff(np.floor(ends * (rows / total) + 0.5), prepend=0.0).astype(np.int64))
+
+
+def proxies_of_rows(likelihood: Any, y: Array, offset: Array | None, /) -> Array:
+    """Return `Likelihood.proxies`, minus the offset."""
+    proxies = likelihood.proxies(y)
+    return proxies if offset is None or proxies.shape[1] % offset.shape[1] else proxies - offset

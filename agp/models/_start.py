@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from agp.backend import Array, backend_of, like, to_numpy
 from agp.checks import as_columns, check_data, known_of_rows, usable
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood, level_of_rows, observations_of_rows
+from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.models._initial_values import repetitions, starting_kernel
 from agp.models._parts import ExactParts
@@ -248,3 +248,21 @@ def initialise_model(model: T) -> T:
     """Check the priors of a new model, and return it with leaves that are constants for automatic differentiation."""
     check_priors(model)
     return detach(model)
+
+
+def observations_of_rows(likelihood: Any, y: Array, offset: Array | None, /) -> Array | None:
+    """Return `Likelihood.observations`, minus the offset."""
+    values = likelihood.observations(y)
+    return values if values is None or offset is None else values - offset
+
+
+def level_of_rows(likelihood: Any, y: Array, offset: Array | None, /) -> Array | None:
+    """Return `Likelihood.level`, minus the average offset; rates are averaged if the link is logarithmic."""
+    level = likelihood.level(y)
+    if level is None or offset is None:
+        return level
+    xp = backend_of(offset).xp
+    if not likelihood.log_link:
+        return level - xp.mean(offset, axis=0)
+    largest = xp.max(offset, axis=0)
+    return level - largest - xp.log(xp.mean(xp.exp(offset - largest), axis=0))

@@ -4,10 +4,10 @@ from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.bounds import Batch, expected_row_density
+from agp.bounds import Batch, expected_row_density, with_row_noise
 from agp.inducing import Points
 from agp.kernels import Kernel
-from agp.likelihoods import Likelihood, with_row_noise
+from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts

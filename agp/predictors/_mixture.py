@@ -3,11 +3,14 @@
 Arrays [S N, ...] hold the N rows of the first sample, then those of the second, and so on.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
+from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.likelihoods import average_samples
 from agp.repairs import report
+
+T = TypeVar("T")
 
 
 def _by_sample(x: Array, rows: int) -> Array:
@@ -102,3 +105,22 @@ def combine(weights: Array, latent: Array, /) -> Array:
     L, N, _ = latent.shape
     xp = backend_of(latent).xp
     return xp.reshape(weights @ xp.reshape(latent, (L, N * N)), (weights.shape[0], N, N))
+
+
+def average_parameters(likelihood: T, shares: Array | None, /) -> T:
+    """Return the likelihood in which parameters [S, 1, 1] of samples are replaced by their averages."""
+    return _with_samples(likelihood, lambda x: average_samples(x, shares)[0, 0])
+
+
+def at_draws(likelihood: T, numbers: list[tuple[int, int]], /) -> T:
+    """Return the likelihood of draws [R, N, P], given how many successive draws are from each sample."""
+
+    def repeat(x: Array) -> Array:
+        return backend_of(x).xp.concat([x[s : s + 1, ...] for s, count in numbers for _ in range(count)], axis=0)
+
+    return _with_samples(likelihood, repeat)
+
+
+def _with_samples(likelihood: T, change: Any) -> T:
+    leaves = tree.leaves(likelihood).items()
+    return tree.with_leaves(likelihood, {name: change(x) for name, x in leaves if x.ndim == 3})

@@ -5,14 +5,14 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of
-from agp.bounds import Batch
+from agp.bounds import Batch, with_row_noise
 from agp.checks import check_finite, check_whole
-from agp.likelihoods import Likelihood, Prediction, at_draws, average_parameters, with_row_noise
+from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.predictors._by_rows import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._imputed import Imputations
-from agp.predictors._mixture import average, combine, cross_covariances, mixture, slopes
+from agp.predictors._mixture import at_draws, average, average_parameters, combine, cross_covariances, mixture, slopes
 from agp.predictors._saturating import Saturation
 from agp.predictors._scores import Scores
 from agp.processes import Process

@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agp.backend import Array, asarray_like, backend_of
-from agp.bounds import Batch
+from agp.bounds import Batch, with_row_noise
 from agp.checks import check_levels, check_whole
-from agp.likelihoods import with_row_noise
 from agp.predictors._by_rows import ByRows, moved_by
 from agp.predictors._mixture import average, log_average
 from agp.random import generator

@@ -33,9 +33,8 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.processes._at_rows import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals
 from agp.processes._averaged import check_average, check_shares
-from agp.processes._base import MixedPrecision, check_process
+from agp.processes._base import MixedPrecision, SitePull, check_process
 from agp.processes._exact_mixture import Settings, SettingsFactor  # predictors in files hold its factors
 from agp.processes._near import NearFactor, near_search, ordered_rows  # likewise
 from agp.processes._of_data import IterativeFactor, ProjectedFactor

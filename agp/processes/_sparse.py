@@ -7,9 +7,9 @@ from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.bounds import Batch
 from agp.checks import check_inputs, usable
-from agp.inducing import Inducing, resolve_inducing
+from agp.inducing import Inducing, Points
 from agp.kernels import Kernel
-from agp.linalg import add_jitter, check_jitter, default_jitter
+from agp.linalg import add_jitter, default_jitter
 from agp.means import Mean, ZeroMean
 from agp.posteriors import InverseOwner, Posterior, start_of
 from agp.processes._base import Process, SitePull
@@ -105,13 +105,13 @@ def initialise_prior(
     `level` [P] and `variance` are the expected means and the expected variance of the functions. The other arguments
     and the errors are as for `Sparse.from_data`.
     """
-    place, how = resolve_inducing(inducing, Z)
+    place, how = _resolve_inducing(inducing, Z)
     choice = {"num_inducing": num_inducing, "how": how, "seed": seed}
     place, kernel = place.initialise(X, place.usual_kernel() if kernel is None else kernel, variance, **choice)
     mean_function = ZeroMean() if mean_function is None else mean_function
     mean_function = usable(mean_function.from_data(X, level, variance**0.5), X)
     mean_function.check(X.shape[1], level.shape[0])
-    jitter = check_jitter(jitter)
+    jitter = _check_jitter(jitter)
     return {"kernel": kernel, "inducing": place, "mean_function": mean_function, "jitter": jitter}
 
 
@@ -378,3 +378,25 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def with_draws(self, draws: Draws, /) -> "Sparse":
         posterior = self.posterior.with_draws(draws_with_prefix("posterior", draws).whole)
         return self if posterior is self.posterior else tree.replace(self, {"posterior": posterior})
+
+
+def _check_jitter(jitter: float | None) -> float | None:
+    """Return the jitter; raise ValueError unless it is None or a finite number of at least 0."""
+    if jitter is not None and not 0 <= jitter < float("inf"):
+        msg = f"jitter is {jitter!r}, but must be None or a finite number of at least 0."
+        raise ValueError(msg)
+    return jitter
+
+
+def _resolve_inducing(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:
+    """Return the inducing variables and the method that chooses their inputs.
+
+    The argument `inducing` is either an `Inducing` or the name of a method. Raise ValueError if Z is given together
+    with an `Inducing`.
+    """
+    if not isinstance(inducing, Inducing):
+        return Points(Z), inducing
+    if Z is not None:
+        msg = f"Z is given together with inducing={type(inducing).__name__}; pass the inducing inputs only once."
+        raise ValueError(msg)
+    return inducing, "kmeans"

@@ -11,10 +11,8 @@ from agp.bounds import (
     SplitNoise,
     Statistics,
     bound_from_totals,
-    first_inducing,
     posterior_of,
     profile_of,
-    scaled_statistics,
     split_logarithms,
     split_weights,
     statistics_of,
@@ -181,3 +179,17 @@ def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None,
         totals = Statistics(*(a - b for a, b in zip(totals, of_held, strict=True)))
         rows, observations = rows - held.X.shape[0], observations - held.observations
     return Collapse(model, Lu, totals, of_held, rows, observations, held.observations, features, inside, known)
+
+
+def first_inducing(totals: Statistics, count: int, /) -> Statistics:
+    """The statistics of a model with only the first `count` inducing inputs."""
+    xp = backend_of(totals.gram).xp
+    rest = xp.sum(xp.linalg.diagonal(totals.gram)[count:])
+    gram, projected = totals.gram[:count, :count], totals.projected[:count, :]
+    return Statistics(gram, projected, totals.residual + rest, totals.square)
+
+
+def scaled_statistics(totals: Statistics, factor: Array | float, /) -> Statistics:
+    """The statistics after multiplying the kernel by a factor, and thus A = Lu^-1 Kuf by its square root."""
+    root = factor**0.5
+    return Statistics(factor * totals.gram, root * totals.projected, factor * totals.residual, totals.square)

@@ -8,8 +8,8 @@ import numpy as np
 from agp.backend import Array, asarray_like, backend_of
 from agp.checks import as_columns
 from agp.kernels import RBF, Kernel
-from agp.likelihoods import Gaussian, Likelihood, proxies_of_rows
-from agp.models import perturb_constants
+from agp.likelihoods import Gaussian, Likelihood
+from agp.models import perturb_constants, proxies_of_rows
 from agp.random import generator
 from agp.selection._climb import Climber, StageOver
 from agp.selection._plan import Plan

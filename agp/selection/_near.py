@@ -13,11 +13,12 @@ from agp.errors import NotPositiveDefiniteError
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.models import NNGP, VIF
-from agp.neighbours import TREE_COLUMNS, Merged, NeighbourSearch, merge_repeats
+from agp.neighbours import TREE_COLUMNS, NeighbourSearch
 from agp.predictors import Predictor
 from agp.processes import near_search
 from agp.random import generator
 from agp.selection._climb import beside, ignore_repairs, parts_beside
+from agp.selection._repeats import Merged, merge_repeats
 from agp.selection._rows import Data, Rows, average, finite_average
 from agp.selection._watch import Watch
 

@@ -12,13 +12,13 @@ from agp.linalg import (
     PRECISIONS,
     InverseFactor,
     StepRule,
-    report_fallbacks,
     report_restarts,
     safe_step,
     starting_vector,
 )
 from agp.posteriors import InverseOwner, Posterior
 from agp.processes import Process
+from agp.repairs import report
 from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._stopping import Residual, Stopping
 
@@ -135,7 +135,7 @@ class InverseUpdate:
                 )
                 found[leaf] = inverted if self.jumps else report_restarts(inverted, name)
                 if self.precision is not None:
-                    report_fallbacks(inverted, name, self.precision)
+                    _report_fallbacks(inverted, name, self.precision)
                 done = {name: found[leaf].factor}
         model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
         xp = backend_of(next(iter(found.values())).factor).xp
@@ -165,3 +165,15 @@ def _paths_of_layers(model: Any) -> set[str]:
 def _names(path: str, owner: InverseOwner) -> list[str]:
     """Return the names of the leaves that are the owner's factors."""
     return [tree.join_path(path, "posterior", name) for name in owner.posterior.inverse_factors]
+
+
+def _report_fallbacks(found: InverseFactor, name: str, precision: str, /) -> InverseFactor:
+    """Return `found` unchanged; report if products in a lower precision were not accurate enough for this factor."""
+    report(
+        f"products in {precision} were too coarse to update the {name.replace('_', ' ')} (residual about "
+        "{0:.2g}), so the steps used the precision of the model; omit precision=, or raise the jitter or the "
+        "tolerance.",
+        found.rounding,
+        count=found.fallbacks,
+    )
+    return found

@@ -9,8 +9,8 @@ from agp.backend import Array, backend_of
 from agp.bounds import Batch, expected_row_density, row_site_gradients
 from agp.checks import check_whole
 from agp.posteriors import Posterior, Sums
-from agp.processes import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals
 from agp.repairs import report
+from agp.updates._at_rows import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals
 from agp.updates._base import Info, Moved, State, class_names, leaves_of
 from agp.updates._natural import NaturalGradient
 from agp.updates._repeat import Repeat

@@ -14,13 +14,12 @@ from agp.bounds import (
     collapsed_bound,
     collapsed_posterior,
     collapsed_statistics,
-    first_inducing,
     posterior_of,
     profile_of,
-    scaled_statistics,
     statistics_of,
 )
 from agp.linalg import cholesky
+from agp.selection._collapse import first_inducing, scaled_statistics
 
 SCALES = [(1.0, None), (0.3, 0.2), (40.0, 1e-3), (1e-6, 3.0), (2.5, 50.0)]
 

@@ -25,7 +25,7 @@ from near_cases import (
 from agp import GPR, NNGP, tree
 from agp.bounds import Batch, near_densities
 from agp.likelihoods import Gaussian
-from agp.neighbours import merge_repeats
+from agp.selection._repeats import merge_repeats
 
 INDUCING = [0, 5]
 

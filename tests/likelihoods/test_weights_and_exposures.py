@@ -9,8 +9,8 @@ from likelihood_cases import KINDS, likelihood_stage, problem_of, rows_of
 
 import agp
 from agp import SOLVEGP, SVGP, TSVGP, TVGP, tree
-from agp.bounds import Batch, expected_row_density, row_site_gradients
-from agp.likelihoods import Bernoulli, Exponential, Gamma, Gaussian, NegativeBinomial, Poisson, with_row_noise
+from agp.bounds import Batch, expected_row_density, row_site_gradients, with_row_noise
+from agp.likelihoods import Bernoulli, Exponential, Gamma, Gaussian, NegativeBinomial, Poisson
 from agp.training import baseline
 
 X, F = toy_data(14)

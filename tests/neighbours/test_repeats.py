@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agp.neighbours import merge_repeats
+from agp.selection._repeats import merge_repeats
 
 
 def data(N=80, P=2, seed=0, sites=30):
@@ -49,14 +49,14 @@ def test_groups_are_those_of_a_loop(with_weights, with_noise):
 def test_rows_that_only_have_the_same_hash_stay_apart(primes, monkeypatch):
     given = data()
     expected = merge_repeats(*given)
-    monkeypatch.setattr("agp.neighbours._repeats.PRIMES", primes)
+    monkeypatch.setattr("agp.selection._repeats.PRIMES", primes)
     assert_merged(merge_repeats(*given), expected)
 
 
 @pytest.mark.parametrize("primes", [None, (0, 0)])
 def test_different_rows_are_returned_as_they_are(primes, monkeypatch):
     if primes is not None:
-        monkeypatch.setattr("agp.neighbours._repeats.PRIMES", primes)
+        monkeypatch.setattr("agp.selection._repeats.PRIMES", primes)
     X, y, weights, noise = data(sites=80)
     X = X + np.arange(80.0)[:, None]
     found = merge_repeats(X, y, weights, noise)

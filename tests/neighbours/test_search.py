@@ -6,8 +6,7 @@ from helpers import JAX, NUMPY, as_arrays, peak
 
 from agp.backend import to_numpy
 from agp.kernels import RBF, Constant, Linear, Matern32, Periodic
-from agp.neighbours import NeighbourSearch
-from agp.neighbours._search import TREE_COLUMNS, effective_columns
+from agp.neighbours import TREE_COLUMNS, NeighbourSearch, effective_columns
 from agp.processes import near_search, ordered_rows
 
 COLUMNS = {"tree": 2, "blocks": 12}
@@ -89,7 +88,7 @@ def test_other_rows_leave_out_the_row_itself(columns, kind, backend):
 @pytest.mark.parametrize("kind", ["smooth", "whole"])
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_earlier_rows_come_before_in_the_order(columns, kind, backend, monkeypatch):
-    monkeypatch.setattr("agp.neighbours._search.FIRST", 32)  # several stages
+    monkeypatch.setattr("agp.neighbours.FIRST", 32)  # several stages
     X, order = rows_of(kind, 200, COLUMNS[columns]), np.random.default_rng(1).permutation(200)
     search, there = search_of(backend, X), backend.array(order, "int64")
     expected = earlier_by_distance(X, order, 5)
@@ -99,7 +98,7 @@ def test_earlier_rows_come_before_in_the_order(columns, kind, backend, monkeypat
 
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_more_neighbours_than_there_are_earlier_rows(columns, backend, monkeypatch):
-    monkeypatch.setattr("agp.neighbours._search.FIRST", 4)
+    monkeypatch.setattr("agp.neighbours.FIRST", 4)
     X, order = rows_of("smooth", 30, COLUMNS[columns]), np.random.default_rng(1).permutation(30)
     found = integers(backend, search_of(backend, X).earlier(backend.array(order, "int64"), 20))
     np.testing.assert_array_equal(found, earlier_by_distance(X, order, 20))

@@ -333,13 +333,13 @@ def test_models_without_rows(rows):
 @pytest.fixture
 def trees(monkeypatch):
     """The k-d trees planted so far."""
-    planted, usual = [], agp.neighbours._search._tree_of
+    planted, usual = [], agp.neighbours._tree_of
 
     def plant(X):
         planted.append(len(X))
         return usual(X)
 
-    monkeypatch.setattr("agp.neighbours._search._tree_of", plant)
+    monkeypatch.setattr("agp.neighbours._tree_of", plant)
     return planted
 
 

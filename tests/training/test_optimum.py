@@ -9,10 +9,10 @@ from agp.bounds import Batch
 from agp.errors import RepairWarning
 from agp.gradient import value_and_gradient
 from agp.posteriors import WhiteSteps
-from agp.processes import can_fix_rows, fix_rows
 from agp.training._gain import Curvature, PredictedGain
 from agp.training._objective import Objective, inner_updates, moves_posteriors
 from agp.updates import NaturalGradient, OptimalPosterior, Repeat, SiteStep, unexplained_nats
+from agp.updates._at_rows import can_fix_rows, fix_rows
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, size=(60, 2))

@@ -7,8 +7,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import add_diagonal, each_inverse, each_times, nonnegative
 from agp.posteriors import NaturalState, Sums, WhiteSites, WhiteSteps, sums_of
-from agp.processes._base import Process, SitePull
-from agp.processes._sparse import Sparse
+from agp.processes import Process, SitePull, Sparse
 
 
 @tree.model
