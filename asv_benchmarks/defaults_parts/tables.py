@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from agp.data import from_npz
 from sklearn import datasets
 
-from agp.data import from_npz
 from defaults_parts.job import Job
 
 LEFT_OUT = {"bike": (15, 16)}

@@ -4,10 +4,10 @@ import argparse
 from typing import Any
 
 import numpy as np
+from agp.data import load
 from training import Training
 
 import agp
-from agp.data import load
 from agp.training import Batches, recipe
 from agp.updates import Adam, delayed
 

@@ -14,11 +14,11 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from agp.data import load
 from long_runs import run, scores
 
 import agp
 from agp.backend import to_numpy
-from agp.data import load
 
 SAMPLES = 100
 """Number of samples of the inner layers for computing scores."""

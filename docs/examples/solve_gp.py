@@ -7,9 +7,9 @@ import argparse
 import time
 
 import numpy as np
+from agp.data import load
 
 import agp
-from agp.data import load
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--data", default="diabetes")

@@ -10,12 +10,12 @@ import time
 
 import numpy as np
 import pytest
+from agp.data import load
 from in_process import run
 
 from agp.cli import main
 from agp.cli._report import Report
 from agp.cli._terminal import console
-from agp.data import load
 from agp.kernels import RBF, Linear, Periodic, Product, Sum, White, parse_kernel
 
 pytestmark = pytest.mark.slow

@@ -5,13 +5,13 @@ import json
 
 import numpy as np
 import pytest
+from agp.data import load
 from helpers import process
 from in_process import run
 
 import agp
 from agp.cli import _checks, main
 from agp.cli._plan import Settings
-from agp.data import load
 from agp.methods import METHODS as RECORDS
 from agp.methods import build, updates_of
 from agp.models import SOLVEGPR, TSVGP, TVGP

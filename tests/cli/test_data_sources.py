@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-
 from agp.data import load, load_bundled
 
 
