@@ -82,43 +82,49 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("table")
     parser.add_argument("--target", action="append", required=True)
     parser.add_argument("--out", type=Path, required=True)
+    add_training_options(parser)
+    parser.add_argument("--test-share", type=SHARE, default=0.0)
+    parser.add_argument("--method", choices=("auto", *METHODS), default="auto")
+    parser.add_argument("--hyperparameters", choices=HYPERPARAMETERS, default="auto")
+    parser.add_argument("--outputs", choices=OUTPUTS)
+    parser.add_argument("--scheduler")
+    parser.add_argument("--backend")
+    parser.add_argument("--dtype")
+    parser.add_argument("--no-data", action="store_true")
+
+
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of reading a table and of training that `agp fit` and `agp compare` share."""
     parser.add_argument("--drop", action="extend", nargs="+", default=[])
     parser.add_argument("--keep", action="extend", nargs="+", default=[])
     parser.add_argument("--task", choices=TASKS, default="auto")
     parser.add_argument("--missing", choices=("refuse", "impute"), default="refuse")
     parser.add_argument("--dates", choices=("auto", "refuse", "numbers"), default="auto")
-    parser.add_argument("--test-share", type=SHARE, default=0.0)
-    parser.add_argument("--method", choices=("auto", *METHODS), default="auto")
     parser.add_argument("--kernel", default="auto")
     parser.add_argument("--likelihood", choices=LIKELIHOODS)
     parser.add_argument("--transform", choices=("log",))
     parser.add_argument("--exposure")
     parser.add_argument("--weights")
     parser.add_argument("--noise", action="append", default=[])
-    parser.add_argument("--hyperparameters", choices=HYPERPARAMETERS, default="auto")
-    parser.add_argument("--outputs", choices=OUTPUTS)
     parser.add_argument("--num-inducing", type=COUNT)
     parser.add_argument("--layers", type=whole(1))
-    parser.add_argument("--scheduler")
-    for name in ("backend", "device", "dtype"):
-        parser.add_argument(f"--{name}")
+    parser.add_argument("--device")
     parser.add_argument("--tolerance", type=POSITIVE, default=1e-3)
     parser.add_argument("--max-steps", type=whole(1))
     parser.add_argument("--max-seconds", type=POSITIVE)
     parser.add_argument("--seed", type=SEED, default=0)
-    parser.add_argument("--no-data", action="store_true")
 
 
 def _run(a: argparse.Namespace) -> int:
-    _estimators()  # raises an ImportError, if any, before the table is read
+    import_estimators()  # raises an ImportError, if any, before the table is read
     _check(a)
     if a.scheduler is not None or is_many(a.table):
-        return fit_elsewhere(a, _train)
-    data = _read(a)
+        return fit_elsewhere(a, train_estimator)
+    data = read_examples(a)
     say(a, *(f"{Path(a.table).name}: {remark}" for remark in data.remarks))
-    known, test = _facts_of_rows(a, data), data.test
+    known, test = facts_of_rows(a, data), data.test
     own = {name: x[~test] for name, x in known.items()}
-    estimator, lines = _train(a, data.task, data.X[~test], data.y[~test], **own)
+    estimator, lines = train_estimator(a, data.task, data.X[~test], data.y[~test], **own)
     about = Notes(Path(a.table).name, a.target, data.task, int((~test).sum()), exposure=a.exposure or "", noise=a.noise)
     write_model(a, estimator, about)  # nothing that follows can lose the model
     say(a, *lines)
@@ -128,7 +134,7 @@ def _run(a: argparse.Namespace) -> int:
     return 0
 
 
-class _Examples(NamedTuple):
+class Examples(NamedTuple):
     """The rows of a table that have a target."""
 
     table: TableFile
@@ -144,7 +150,7 @@ class _Examples(NamedTuple):
     remarks: list[str]
 
 
-def _read(a: argparse.Namespace) -> _Examples:
+def read_examples(a: argparse.Namespace) -> Examples:
     """Read the table. Raise a ValueError if an option does not fit its columns, or if there are too few rows."""
     table = read_table(a.table)
     of_rows = _columns_of_rows(a)
@@ -166,7 +172,7 @@ def _read(a: argparse.Namespace) -> _Examples:
     counts = f"{len(y) - test.sum():,} rows, {len(inputs)} input column{'s' * (len(inputs) != 1)}"
     remarks = [f"{counts}; {_task(a, task, y)}", *table.notes, *notes]
     remarks += [*_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
-    return _Examples(table, rows, task, X, y, test, remarks)
+    return Examples(table, rows, task, X, y, test, remarks)
 
 
 def _check_names(a: argparse.Namespace, table: TableFile, of_rows: list[str]) -> None:
@@ -180,16 +186,14 @@ def _check_names(a: argparse.Namespace, table: TableFile, of_rows: list[str]) ->
         raise ValueError(msg)
 
 
-def _score_held_out(
-    a: argparse.Namespace, estimator: Any, data: _Examples, known: dict[str, Any], about: Notes
-) -> None:
+def _score_held_out(a: argparse.Namespace, estimator: Any, data: Examples, known: dict[str, Any], about: Notes) -> None:
     """Score the predictions at the rows that are held out, and add the scores to the file."""
     test = data.test
     X, y = data.X[test], data.y[test]
     asked = Asked(0.95, **{name: known[name][test] for name in ("exposure", "noise") if name in known})
     found = answers(estimator, X, asked, a.target)
     about.scores |= score_predictions(estimator, X, found, y, asked, a.target)
-    spread = f" (their standard deviation: {_spread(y)})" if data.task == "regression" else ""
+    spread = f" (their standard deviation: {format_deviations(y)})" if data.task == "regression" else ""
     shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items())
     about.scores["rows held out"] = float(test.sum())
     write_model(a, estimator, about)
@@ -207,7 +211,7 @@ def _columns_of_rows(a: argparse.Namespace) -> list[str]:
     return [name for _, name in found]
 
 
-def _facts_of_rows(a: argparse.Namespace, data: _Examples) -> dict[str, Any]:
+def facts_of_rows(a: argparse.Namespace, data: Examples) -> dict[str, Any]:
     """Return the exposures, weights and noise variances of the rows, as arguments of `fit`."""
     found, table, rows = {}, data.table, data.rows
     if a.exposure is not None:
@@ -219,7 +223,7 @@ def _facts_of_rows(a: argparse.Namespace, data: _Examples) -> dict[str, Any]:
     return found
 
 
-def _estimators() -> Any:
+def import_estimators() -> Any:
     try:
         from agp import estimators
     except ImportError as error:
@@ -255,7 +259,7 @@ def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
     return words + [f"missing values of the target {name!r}: {count}" for name, count in missing.items() if count]
 
 
-def _spread(y: Any) -> str:
+def format_deviations(y: Any) -> str:
     """Format the standard deviation of each target's observed values."""
     known = (column[~np.isnan(column)] for column in np.atleast_2d(y.T))
     return ", ".join(f"{column.std():.4g}" if len(column) else "none observed" for column in known)
@@ -331,12 +335,12 @@ def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
     return []
 
 
-def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> tuple[Any, list[str]]:
+def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> tuple[Any, list[str]]:
     """Train an estimator. Return it, and lines that describe the training."""
     if a.no_data and task == "classification":
         msg = "--no-data is for regression, because classifiers store the training rows; leave it out."
         raise ValueError(msg)
-    estimators = _estimators()
+    estimators = import_estimators()
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
     own: dict[str, Any] = {}
     if a.likelihood is not None:
