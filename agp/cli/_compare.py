@@ -97,7 +97,7 @@ def _run(a: argparse.Namespace) -> int:
 
 
 def _compare(a: argparse.Namespace) -> int:
-    """Train, score and print the rows. Return the exit status."""
+    """Train, sort and print the rows, those of the method with the lowest NLPD first. Return the exit status."""
     data = read_examples(a)
     if not data.test.any():
         msg = f"--test-share is {a.test_share:g}, which holds out none of the {len(data.y)} rows; use a larger share."
@@ -112,11 +112,16 @@ def _compare(a: argparse.Namespace) -> int:
             raise
         status = 130
         print("interrupted; the table shows the rows that have finished")
-    _print_rows(a, data, rows)
-    if a.out:
-        write_table(a.out, rows)
-        a.written = (a.out,)
-        say(a, f"written: {a.out}")
+    score: dict[str, float] = {}
+    for row in rows:
+        score.setdefault(row["method"], row.get("NLPD", np.inf))
+    rows.sort(key=lambda row: ("error" in row, score[row["method"]]))
+    try:
+        if a.out:
+            write_table(a.out, rows)
+            a.written = (a.out,)
+    finally:  # the table is printed even if it cannot be written
+        _print_rows(a, data, rows)
     return status or int(any("error" in row for row in rows))
 
 
@@ -171,11 +176,7 @@ def _add_results(row: dict[str, Any], a: argparse.Namespace, data: Examples, kno
 
 
 def _print_rows(a: argparse.Namespace, data: Examples, rows: list[dict[str, Any]]) -> None:
-    """Print a table, in which the rows of the method with the lowest NLPD come first, and the errors."""
-    score: dict[str, float] = {}
-    for row in rows:
-        score.setdefault(row["method"], row.get("NLPD", np.inf))
-    rows.sort(key=lambda row: ("error" in row, score[row["method"]]))
+    """Print a table of the rows, and their errors."""
     varied = [name for name in ("backend", "dtype") if len({row[name] for row in rows}) > 1]
     shown = [name for name in COLUMNS if any(name in row for row in rows)]
     shown = [name for name in shown if name in varied or name not in ("backend", "dtype")]
@@ -188,6 +189,8 @@ def _print_rows(a: argparse.Namespace, data: Examples, rows: list[dict[str, Any]
     if "difference" in shown:
         what = "means, in standard deviations of the target" if numbers else "probabilities"
         say(a, f"difference: from the method's first row, the largest of the predicted\n  {what}")
+    for name in a.written:
+        say(a, f"written: {name}")
     for row in rows:
         if "error" in row:
             print(f"failed: {_label(row)}, {row['backend']}, {row['dtype']}: {row['error']}")
