@@ -12,7 +12,7 @@ TARGET = "height"
 
 def write_example(folder: str) -> str:
     """Write `ROWS` heights of a valley from matplotlib's sample data to a table in a folder, and return its path."""
-    book = require("matplotlib.cbook", "the example table comes with matplotlib, which needs", "data")
+    book = require("matplotlib.cbook", "the example table comes with", "plot")
     with book.get_sample_data("jacksboro_fault_dem.npz") as file:
         heights = np.asarray(file["elevation"], dtype=float)
     south, east = np.indices(heights.shape)

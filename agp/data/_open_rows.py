@@ -84,7 +84,7 @@ def open_rows(
     if kind == ".npy":
         return _split_target(np.load(name, mmap_mode="r"), target, name)
     if kind not in (".parquet", ".zarr", ".h5", ".hdf5"):
-        msg = f"{name} has an unknown file type; use {KINDS}, or call agp.data.load if the table fits into memory."
+        msg = f"{name} has an unknown file type; use {KINDS}, or call agp.data.read_table if the table fits into memory."
         raise ValueError(msg)
     da = require("dask.array", "rows that do not fit into memory need", "dask")
     if kind == ".parquet":

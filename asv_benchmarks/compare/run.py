@@ -174,7 +174,7 @@ def fault_of(row: dict[str, Any], rows: list[dict[str, Any]], count: int) -> str
         return None if fits else f"its bound for the same model differs by {row['diff_bound']:.1e}"
     if row["dtype"] != "float64":
         return None
-    if not max(row["diff_bound"], row["diff_grad"]) <= TOLERANCE:
+    if not (row["diff_bound"] <= TOLERANCE and row["diff_grad"] <= TOLERANCE):
         return f"differs by more than {TOLERANCE:g} from the reference row"
     trained = next(other["bound"] for other in rows if other["method"] == row["method"] and "error" not in other)
     apart = abs(row["bound"] - trained) / count

@@ -312,25 +312,6 @@ def test_tables_of_the_same_name_are_not_predicted_into_one_file(refused, status
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("alias", ["data", "link", "hard", "pipe"])
-def test_comparisons_do_not_replace_their_data(alias, refused):
-    Path("cmp").mkdir()
-    out = Path("cmp") / f"{ROW}.npz"
-    data = out if alias == "data" else Path("data.npz")
-    np.savez(data, X=TABLE[["a", "b"]], y=TABLE["t"])
-    if alias == "link":
-        out.symlink_to("../data.npz")
-    elif alias == "hard":
-        os.link("data.npz", out)
-    elif alias == "pipe":
-        os.mkfifo(out)
-    before = data.read_bytes()
-    told = f"--out is cmp, where {out.name} is the table itself"
-    assert ("is a pipe, a socket or a device" if alias == "pipe" else told) in refused(*COMPARE, data)
-    assert data.read_bytes() == before
-    assert sorted(os.listdir("cmp")) == [out.name]
-
-
 def test_several_tables_do_not_replace_the_model(refused, status_of):
     assert status_of("fit", "a.csv", "--target", "t", "--kernel", "rbf", "--max-steps", 2, "--out", "m.st") == 0
     Path("out").mkdir()

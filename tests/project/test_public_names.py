@@ -27,6 +27,8 @@ REMOVED = {
     r"agp\.predictors: (Process)?Conditional was removed": "ProcessConditional",
     r"agp\.predictors: Predictor lost the (parameter|attribute) conditionals": "predictor.conditionals",
     r"agp\.processes: \w+ lost the attribute joint": "process.joint(factor, X)",
+    r"agp\.data: (Dataset|Table|bundled|from_npz|from_table|load) was removed": "agp.data.load",
+    r"agp\.plot: (plot_comparison|plot_map) was removed": "agp.plot.plot_comparison",
     rf"agp\.bounds: ({'|'.join(BOUNDS)}) lost the parameter (X|y|scale|draws)": "agp.bounds.elbo(model, X, y)",
 }
 """Names that no longer work, and what the migration notes of the changelog call them."""
@@ -61,8 +63,13 @@ def all_problems(owner):
 
 @pytest.mark.parametrize("removed", REMOVED)
 def test_what_was_removed_is_missing_and_has_a_migration_note(removed):
-    modules = [importlib.import_module(f"agp{part}") for part in ("", ".bounds", ".likelihoods", ".predictors")]
+    modules = [
+        importlib.import_module(f"agp{part}") for part in ("", ".bounds", ".data", ".likelihoods", ".predictors")
+    ]
     modules.append(importlib.import_module("agp.processes"))
+    if "plot" in removed:
+        pytest.importorskip("matplotlib", reason="the plots need matplotlib")
+        modules.append(importlib.import_module("agp.plot"))
     found = [f"{owner.__name__}: {problem}" for owner in modules for problem in all_problems(owner)]
     assert any(re.match(removed, problem) for problem in found), "it works again: remove it from the list"
     notes = CHANGELOG.read_text(encoding="utf-8").split("\n## ")[1]
