@@ -508,7 +508,7 @@ def answer(capsys, tmp_path):
         path = tmp_path / "airfoil.csv"
         path.write_text(text, encoding="utf-8")
         said = []
-        for call in (["fit", str(path), "--out", str(tmp_path / "m")], ["compare", "--data", str(path)]):
+        for call in (["fit", str(path), "--out", str(tmp_path / "m")], ["compare", str(path)]):
             assert main([*call, "--target", target]) == 2
             said.append(capsys.readouterr().err)
             assert said[-1].count("\n") == 1
