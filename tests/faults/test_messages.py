@@ -489,7 +489,7 @@ def test_messages_name_extras_that_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     code = "".join(path.read_text("utf-8") for path in (ROOT / "agp").rglob("*.py"))
     named = {extra for pattern in EXTRAS_IN_CODE for extra in re.findall(pattern, code)}
-    assert {"cli", "plot", "data"} <= named <= set(extras)
+    assert {"cli", "plot"} <= named <= set(extras)
     assert {"torch", "jax", "cupy", "array_api_strict"} <= set(extras)  # backends name the extra of their own name
 
 
