@@ -2,7 +2,7 @@
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-RUN_EXTRAS := torch,cli,plot,data
+RUN_EXTRAS := torch,cli,plot
 TEST_EXTRAS := $(RUN_EXTRAS),test
 DEV_EXTRAS := $(TEST_EXTRAS),lint,docs,bench
 # With several threads per process the array libraries compete for cores, which slows the tests down.
@@ -24,7 +24,7 @@ help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-15s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(BIN)/.run ## train the methods side by side on NumPy and torch
-	$(BIN)/agp compare
+	$(BIN)/agp compare --backend numpy torch
 
 test: $(BIN)/.test ## run the tests
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal -m "not long"

@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
         updates,
     )
     from agp import backend as backend
-    from agp import tables as tables
     from agp import estimators as estimators
     from agp import gradient as gradient
     from agp import inspection as inspection
@@ -44,6 +43,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
     from agp import random as random
     from agp import repairs as repairs
     from agp import summaries as summaries
+    from agp import tables as tables
     from agp import testing as testing
     from agp.backend import backend_of, get_backend, known_backends, register_backend, to_numpy
     from agp.estimators import GPClassifier as GPClassifier

@@ -90,40 +90,46 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("table")
     parser.add_argument("--target", action="append", required=True)
     parser.add_argument("--out", type=Path, required=True)
+    add_training_options(parser)
+    parser.add_argument("--test-share", type=SHARE, default=0.0)
+    parser.add_argument("--method", choices=("auto", *METHODS), default="auto")
+    parser.add_argument("--hyperparameters", choices=HYPERPARAMETERS, default="auto")
+    parser.add_argument("--outputs", choices=OUTPUTS)
+    parser.add_argument("--scheduler")
+    parser.add_argument("--backend")
+    parser.add_argument("--dtype")
+    parser.add_argument("--no-data", action="store_true")
+
+
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of reading a table and of training that `agp fit` and `agp compare` share."""
     parser.add_argument("--drop", action="extend", nargs="+", default=[])
     parser.add_argument("--keep", action="extend", nargs="+", default=[])
     parser.add_argument("--task", choices=TASKS, default="auto")
     parser.add_argument("--missing", choices=("refuse", "impute"), default="refuse")
-    parser.add_argument("--test-share", type=SHARE, default=0.0)
-    parser.add_argument("--method", choices=("auto", *METHODS), default="auto")
     parser.add_argument("--kernel", default="auto")
     parser.add_argument("--likelihood", choices=LIKELIHOODS)
     parser.add_argument("--transform", choices=("log",))
     parser.add_argument("--exposure")
     parser.add_argument("--weights")
     parser.add_argument("--noise", action="append", default=[])
-    parser.add_argument("--hyperparameters", choices=HYPERPARAMETERS, default="auto")
-    parser.add_argument("--outputs", choices=OUTPUTS)
     parser.add_argument("--num-inducing", type=COUNT)
     parser.add_argument("--layers", type=whole(1))
-    parser.add_argument("--scheduler")
-    for name in ("backend", "device", "dtype"):
-        parser.add_argument(f"--{name}")
+    parser.add_argument("--device")
     parser.add_argument("--tolerance", type=POSITIVE, default=1e-3)
     parser.add_argument("--max-steps", type=whole(1))
     parser.add_argument("--max-seconds", type=POSITIVE)
     parser.add_argument("--seed", type=SEED, default=0)
-    parser.add_argument("--no-data", action="store_true")
 
 
 def _run(a: argparse.Namespace) -> int:
-    _estimators()  # raises an ImportError, if any, before the table is read
+    import_estimators()  # raises an ImportError, if any, before the table is read
     _check(a)
     if a.scheduler is not None or is_many(a.table):
         return fit_elsewhere(a, train_estimator)
     data = read_examples(a)
     say(a, *(f"{Path(a.table).name}: {remark}" for remark in data.remarks))
-    known, test = _facts_of_rows(a, data), data.test
+    known, test = facts_of_rows(a, data), data.test
     own = {name: x[~test] for name, x in known.items()}
     with data.table.places(data.rows[~test]):
         estimator, lines = train_estimator(a, data.task, data.X[~test], data.y[~test], **own)
@@ -231,7 +237,7 @@ def _score_held_out(a: argparse.Namespace, estimator: Any, data: Examples, known
     with data.table.places(data.rows[test]):
         found = answers(estimator, X, asked, a.target)
         about.scores |= score_predictions(estimator, X, found, y, asked, a.target)
-    spread = f" (their standard deviation: {_spread(y)})" if data.task == "regression" else ""
+    spread = f" (their standard deviation: {format_deviations(y)})" if data.task == "regression" else ""
     shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items())
     about.scores["rows held out"] = float(test.sum())
     write_model(a, estimator, about)
@@ -249,7 +255,7 @@ def _columns_of_rows(a: argparse.Namespace) -> list[str]:
     return [name for _, name in found]
 
 
-def _facts_of_rows(a: argparse.Namespace, data: Examples) -> dict[str, Any]:
+def facts_of_rows(a: argparse.Namespace, data: Examples) -> dict[str, Any]:
     """Return the exposures, weights and noise variances of the rows, as arguments of `fit`."""
     found, table, rows = {}, data.table, np.isin(np.arange(len(data.table.frame)), data.rows)
     if a.exposure is not None:
@@ -261,7 +267,7 @@ def _facts_of_rows(a: argparse.Namespace, data: Examples) -> dict[str, Any]:
     return found
 
 
-def _estimators() -> Any:
+def import_estimators() -> Any:
     try:
         from agp import estimators
     except ImportError as error:
@@ -297,7 +303,7 @@ def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
     return words + [f"missing values of the target {name!r}: {count}" for name, count in missing.items() if count]
 
 
-def _spread(y: Any) -> str:
+def format_deviations(y: Any) -> str:
     """Format the standard deviation of each target's observed values."""
     known = (column[~np.isnan(column)] for column in np.atleast_2d(y.T))
     return ", ".join(f"{column.std():.4g}" if len(column) else "none observed" for column in known)
@@ -378,7 +384,7 @@ def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: 
     if a.no_data and task == "classification":
         msg = "--no-data is for regression, because classifiers store the training rows; leave it out."
         raise ValueError(msg)
-    estimators = _estimators()
+    estimators = import_estimators()
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
     own: dict[str, Any] = {}
     if a.likelihood is not None:

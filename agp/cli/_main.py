@@ -9,7 +9,7 @@ from typing import Any
 
 from agp import __version__
 from agp.cli import _backends, _compare, _describe, _fit, _methods, _predict
-from agp.cli._terminal import Output, Parser, forgiving_output, in_shell
+from agp.cli._terminal import ERRORS, Output, Parser, forgiving_output, in_shell
 from agp.methods import load_plugins
 
 HELP = """usage: agp COMMAND ...
@@ -18,7 +18,7 @@ commands:
   fit        train a model on a table, and write the model to a file
   predict    predict the rows of another table with a trained model
   describe   print the contents of a model file, and rank its columns
-  compare    train methods on several backends, and compare results and speed
+  compare    train several methods on a table, and compare errors and times
   methods    list the methods of agp fit and agp compare
   backends   list the array libraries, and show which are usable
 options of every command:
@@ -78,7 +78,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         print(f"agp: interrupted; {_describe_files(arguments.written) or 'nothing was written'}.", file=sys.stderr)
         return 130
-    except (ArithmeticError, ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
+    except ERRORS as error:
         if arguments.debug:
             traceback.print_exc()
         else:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,7 +98,7 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
     rows, y = _known_targets(table, notes, estimator)  # raises an error, if any, before the predictions are written
     with table.places():
         predictions = answers(estimator, X, asked, notes.targets)
-    _write(out, predictions)
+    write_table(out, predictions)
     a.written += (out,) if out else ()
     if len(y):
         words += _scores(X, y, rows, notes, estimator, predictions, asked)
@@ -165,15 +166,19 @@ def _check(a: argparse.Namespace) -> None:
             msg = f"predictions for several tables ({a.table}) are written to a folder; specify it with --out."
             raise ValueError(msg)
         return
-    if a.out is None:
-        return
-    if a.out.suffix.lower() not in ENDINGS:
-        msg = f"--out is {a.out}, but must end with {' or '.join(ENDINGS)}."
+    if a.out is not None:
+        check_table_output(a.out, model=[a.model], table=[a.table])
+
+
+def check_table_output(out: Path, **sources: Iterable[Any]) -> None:
+    """Raise a ValueError if a table cannot be written to a file, or would replace one of the sources."""
+    if out.suffix.lower() not in ENDINGS:
+        msg = f"--out is {out}, but must end with {' or '.join(ENDINGS)}."
         raise ValueError(msg)
-    if not a.out.absolute().parent.is_dir():
-        msg = f"--out is {a.out}, but {a.out.parent} is not a folder; create it first."
+    if not out.absolute().parent.is_dir():
+        msg = f"--out is {out}, but {out.parent} is not a folder; create it first."
         raise ValueError(msg)
-    check_outputs([a.out], model=[a.model], table=[a.table])
+    check_outputs([out], **sources)
 
 
 # -- predictions and their scores ------------------------------------------------------------------------------------
@@ -284,10 +289,11 @@ def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
     return [f"column {notes.targets[0]!r} has {_first(new)}, {what}"] if new else []
 
 
-def _write(out: Path | None, predictions: Any) -> None:
+def write_table(out: Path | None, columns: Any) -> None:
+    """Write a table to a .csv or .parquet file, or as CSV to standard output."""
     import pandas as pd
 
-    frame = pd.DataFrame(predictions)
+    frame = pd.DataFrame(columns)
     if out is None:
         _print_csv(frame.to_csv(index=False, lineterminator="\n"))
         return

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 from agp.errors import require
 from agp.io import check_replaceable
 
+ERRORS = (ArithmeticError, ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+"""The errors that commands report in one sentence. Others are bugs, and keep their traceback."""
 LARGEST_SEED = 2**32 - 1
 """The largest seed that scikit-learn accepts."""
 WIDTH = 150
@@ -201,7 +203,8 @@ def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]
     def table(columns: Sequence[int], title: str | None = None) -> Any:
         made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
         for i in columns:
-            number, whole = i >= numbers_from, max(cell_len(row[i]) for row in [header, *rows])
+            lines = [line for row in [header, *rows] for line in row[i].splitlines()]
+            number, whole = i >= numbers_from, max(map(cell_len, lines), default=0)
             least = whole if number or i < columns[-1] else None  # text in the last column may be folded
             made.add_column(header[i], justify="right" if number else "left", min_width=least, overflow="fold")
         for row in rows:

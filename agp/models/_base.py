@@ -378,27 +378,6 @@ class Model(ABC):
         """
         return self
 
-    # -- protocol: comparison of methods ----------------------------------------------------------------------------
-
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return the matrices [..., M, M] that the bound inverts.
-
-        The condition numbers of these matrices limit the accuracy of the bound. A model may return other matrices if
-        their condition numbers are at least as large.
-        """
-        return ()
-
-    def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
-        """Return a lower and an upper bound on the log evidence of the exact GP at these parameters, or None.
-
-        The arguments are those of `bound`. By default, no bounds are known, and the result is None.
-        """
-        return None
-
-    def _with_tight_tolerance(self) -> Self:
-        """Return the model with solver tolerances near the precision of float64; by default, return it unchanged."""
-        return self
-
 
 class WithInducing(SparsePrior):
     """Base class of models with one set of inducing variables.
@@ -412,10 +391,6 @@ class WithInducing(SparsePrior):
 
     def _reference(self) -> tuple[str, Array]:
         return self.inducing.reference
-
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return the covariance matrix Kuu of the inducing variables."""
-        return (self._inducing_covariance()[0],)
 
 
 def level_probabilities(model: Any, X: Array, /) -> Array:

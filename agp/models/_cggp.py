@@ -1,11 +1,10 @@
 """Exact GP regression by conjugate gradients."""
 
-import dataclasses
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
-from agp.backend import Array, Pullback, asarray_like, backend_of, like
+from agp.backend import Array, Pullback, asarray_like
 from agp.bounds import Batch, estimated_evidence, preconditioning_root, targets_of
 from agp.checks import check_positive, check_whole
 from agp.chunking import rows_within, tile_rows
@@ -19,7 +18,6 @@ from agp.priors import Priors
 from agp.processes import Iterative, Process
 from agp.random import Draws, generator
 
-TIGHT, TIGHT_ITERATIONS = 1e-13, 2000
 """The relative residual and the maximum number of iterations of a solve when backends are compared.
 
 Conjugate gradients can amplify rounding errors up to the size of the relative residual.
@@ -188,15 +186,6 @@ class CGGP(Regression):
             draws = {name: asarray_like(x, self.X) for name, x in fixed.items()}
         rows = self._block_rows(memory)
         return estimated_evidence(self, batch, draws.get("low"), draws["full"], block_rows=rows)
-
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return bounds on the eigenvalues of K + V, based on the trace of K, as a diagonal matrix [2, 2]."""
-        xp, noise = backend_of(self.X).xp, self._noise_by_row
-        extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + xp.max(noise), xp.min(noise)])
-        return (extremes * xp.eye(2, **like(extremes)),)
-
-    def _with_tight_tolerance(self) -> Self:
-        return dataclasses.replace(self, tolerance=TIGHT, max_iterations=TIGHT_ITERATIONS)
 
     def _block_rows(self, memory: float | None) -> int:
         N = self.X.shape[0]

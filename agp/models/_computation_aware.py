@@ -261,9 +261,6 @@ class CaGP(HoldsData, InverseOwner):
         moments, _ = support_moments(self, self._block_rows(None))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        return (self._matrix_to_invert(),)
-
     def _block_rows(self, memory: float | None) -> int:
         allowed, needed = budget(memory, self.X), mebibytes(self._floats_per_row, self.X)
         if allowed < needed:

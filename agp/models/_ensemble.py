@@ -193,12 +193,6 @@ class Ensemble(Model):
     def _on_first_datum(self) -> Self:
         return self._with_models(lambda model: model._on_first_datum())
 
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        return tuple(matrix for model in self.models for matrix in model._matrices_to_invert())
-
-    def _with_tight_tolerance(self) -> Self:
-        return self._with_models(lambda model: model._with_tight_tolerance())
-
     def _with_models(self, change: Callable[[Model], Any]) -> Self:
         """Return the ensemble of the changed models; if no model changes, return the ensemble itself."""
         new = tuple(change(model) for model in self.models)

@@ -9,7 +9,6 @@ from agp.backend import Array, Pullback
 from agp.bounds import Batch, Expansion, expand_evidence, leave_one_out, log_evidence
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
-from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
 from agp.models._regression import Regression, exact_process, prepare_regression
@@ -106,14 +105,6 @@ class GPR(Regression):
         from agp.models._gpr_mixture import GPRMixture  # it consists of models of this class
 
         return GPRMixture(*parts)
-
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return K + V, with the noise variances V of the rows."""
-        return (add_diagonal(self.kernel(self.X)[0], self._noise_by_row),)
-
-    def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
-        evidence = self.bound(X, y)[0]
-        return evidence, evidence
 
     def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
         return exact_process(self)

@@ -203,9 +203,6 @@ class SparseRegression(WithInducing, Regression):
         batch = self._batch(X, y, weights=weights, offset=offset, noise=noise)
         return evidence_upper_bound(self, batch, block_rows=self._block_rows(batch.X, memory))
 
-    def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
-        return self.bound(X, y)[0], self.upper_bound(X, y)
-
     def _block_rows(self, X: Array, memory: float | None) -> int | None:
         # blocks have at least M rows: with fewer, adding to the M x M sums would take longer than computing the block
         within = rows_within(memory, self._floats_per_row, X)

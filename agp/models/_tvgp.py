@@ -8,7 +8,6 @@ from agp.bounds import Batch, expected_row_density, with_row_noise
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
-from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
 from agp.models._sites import SiteModel, zero_sites
@@ -163,12 +162,6 @@ class TVGP(SiteModel):
         return self.mean_function(self.X)[0] + mu - part * without * (
             self.site_shift - self.site_precision * mu
         ), without
-
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""
-        K = self.kernel(self.X)[0]
-        root = backend_of(K).xp.sqrt(self.site_precision.mT)[:, :, None]
-        return (add_diagonal(K * root * root.mT, 1.0),)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 

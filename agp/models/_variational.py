@@ -136,11 +136,6 @@ class Variational(Model):
         factors = self.process.site_factors(factor)
         return {f"process.{path}": SiteGradients(factors[path], x) for path, x in sums.items()}
 
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return the matrix that each process's posterior inverts, usually Kuu."""
-        nodes = tree.nodes(self, Sparse).values()
-        return tuple(node.posterior.matrix_to_invert(node.inducing_covariance()[0]) for node in nodes)
-
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002

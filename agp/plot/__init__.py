@@ -16,7 +16,6 @@ except ImportError as error:
     raise ImportError(_msg) from error
 
 from agp.plot._calibration import plot_calibration, plot_pit
-from agp.plot._compare import plot_comparison, plot_map
 from agp.plot._effects import plot_effects
 from agp.plot._fit import plot_fit
 from agp.plot._inducing import plot_inducing
@@ -24,12 +23,10 @@ from agp.plot._training import plot_growth, plot_learning
 
 __all__ = [
     "plot_calibration",
-    "plot_comparison",
     "plot_effects",
     "plot_fit",
     "plot_growth",
     "plot_inducing",
     "plot_learning",
-    "plot_map",
     "plot_pit",
 ]

@@ -295,7 +295,8 @@ def time_in(text: str, *, day_first: bool) -> dt.datetime | None:
     parts: Any = MONTH.fullmatch(text) or DATE.fullmatch(text)
     if parts is None:
         return None
-    first, second, third, clock = (*parts.groups(), "1", None)[:4]
+    groups: Any = (*parts.groups(), "1", None)
+    first, second, third, clock = groups[:4]
     year, month, day = (first, second, third) if len(first) == 4 else (third, first, second)
     if len(first) != 4 and day_first:
         month, day = day, month

@@ -127,14 +127,17 @@ def rows_of_data(M: int, rows: int) -> int:
 
 def _peer_steps(B: Any, device: str, stamps: Stamps, *, rows: int, M: int, dtype: str) -> dict[str, float]:
     """Run steps of GPyTorch's whitened SVGP on one minibatch of the same data."""
-    sys.path.append(str(Path(__file__).parents[1] / "peers"))
+    sys.path.append(str(Path(__file__).parents[1] / "compare" / "peers"))
     import gpytorch
     import torch
-    from gpytorch_model import WhitenedSVGP
+    from contract import Start
+    from gpytorch_peer import Whitened
 
     N = rows_of_data(M, rows)
     X, y = problem(B, device, rows=N, dtype=dtype)
-    model = WhitenedSVGP(B.to_numpy(X[:M, :]), np.full(COLUMNS, 2.0), 1.0, 0.1, jitter=None)
+    jitter = 1e-6 if dtype == "float64" else 1e-4
+    parts: dict[str, Any] = {"lengthscale": np.full(COLUMNS, 2.0), "variance": 1.0, "noise": 0.1, "jitter": jitter}
+    model = Whitened(Start(Z=B.to_numpy(X[:M, :]), rows=N, **parts))
     model = model.to(device=device, dtype=getattr(torch, dtype)).train()
     objective = gpytorch.mlls.VariationalELBO(model.likelihood, model, num_data=N)
     adam = torch.optim.Adam(model.parameters(), lr=RATE)

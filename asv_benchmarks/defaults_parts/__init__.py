@@ -3,4 +3,4 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "peers"))  # for its models and scores
+sys.path.append(str(Path(__file__).parents[1] / "compare" / "peers"))  # for its models

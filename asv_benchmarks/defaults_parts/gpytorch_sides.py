@@ -7,8 +7,9 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
+from contract import Start  # in compare/peers
 from gpytorch.constraints import Positive
-from gpytorch_model import WhitenedSVGP  # in peers/
+from gpytorch_peer import Whitened
 
 from defaults_parts.job import Job
 
@@ -63,8 +64,10 @@ def fit_svgp(job: Job, seed: int) -> Any:
     M = min(SMALL_INDUCING if job.small else NUM_INDUCING, N // 2)
     X, y = torch.from_numpy(inputs), torch.from_numpy(job.targets().astype(np.float64))
     Z, lengthscale = inputs[rng.choice(N, M, replace=False)], np.full(D, math.sqrt(D))
-    settings = {"jitter": None, "binary": bool(job.classes), "constant_mean": True}
-    model = WhitenedSVGP(Z, lengthscale, 1.0, NOISE, **settings)
+    likelihood = "bernoulli" if job.classes else "gaussian"
+    model = Whitened(
+        Start(Z=Z, lengthscale=lengthscale, variance=1.0, noise=NOISE, mean=0.0, likelihood=likelihood, rows=N)
+    )
     objective = gpytorch.mlls.VariationalELBO(model.likelihood, model, num_data=N)
     adam = torch.optim.Adam(model.parameters(), lr=RATE)
     model.train()

@@ -12,12 +12,13 @@ import numpy as np
 from rows import Rows
 
 from agp import metrics
-from agp.cli import _peering
 from agp.errors import NonFiniteError
 from agp.training import Batches
 from agp.updates import Group
 
-sys.path.append(str(_peering.HERE))  # the folder of gpytorch_peer, which does not import agp
+sys.path.append(str(Path(__file__).parents[1] / "compare"))
+
+from peering import start_of
 
 BLOCK = 2000
 """Number of rows that are predicted together."""
@@ -54,7 +55,7 @@ class GPyTorchSVGP:
         keep: Callable[[], None],
     ) -> None:
         library = import_module("gpytorch_peer")
-        start = _peering.initial_values(model, len(rows.y), "rbf", epsilon=epsilon, Z_beta1=Group.beta1)
+        start = start_of(model, len(rows.y), "rbf", epsilon=epsilon, Z_beta1=Group.beta1)
         self.svgp, self.versions = library.Peer(start), library.Peer.versions
         self.rows, self.rate, self.file, self.every, self.keep = rows, rate, file, every, keep
         self.batches = Batches(rows.X, rows.y, batch_size, seed)

@@ -12,17 +12,16 @@ import dataclasses
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
-from long_runs import run, scores
+from long_runs import read_split, run, scores
 
 import agp
 from agp.backend import to_numpy
-from agp.data import load
 
 SAMPLES = 100
 """Number of samples of the inner layers for computing scores."""
-ARRAYS = "X", "y", "X_test", "y_test"
 METHODS = {"relaxed": "R", "likelihoodform": "L", "whitened": "W", "solve": "SOLVE"}
 
 
@@ -87,9 +86,10 @@ def main():
     parser.add_argument("--print", action="store_true", help="only print the table of the stored results")
     given = parser.parse_args()
     if not given.print:
-        host = load(given.data, split=given.split, task="regression")
-        arrays = {name: agp.to_backend(getattr(host, name), given.backend, device=given.device) for name in ARRAYS}
-        data = dataclasses.replace(host, **arrays)
+        host = read_split(given.data, given.split)
+        data = SimpleNamespace(
+            **{name: agp.to_backend(x, given.backend, device=given.device) for name, x in vars(host).items()}
+        )
         settings = {"steps": given.steps, "every": given.every, "batch_size": min(given.batch_size, len(host.X))}
         for seed, layers, method in product(given.seeds, given.layers, given.methods):
             name = f"L{layers}-{method}-M{given.num_inducing}-s{seed}"

@@ -2,8 +2,28 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from sklearn.datasets import load_diabetes
 
 import agp
+
+
+def read_split(path, split=0):
+    """Read training and test rows, standardised by the training rows: X, y, X_test and y_test.
+
+    The .npz file has inputs X [N, D], targets y [N] and Boolean test_masks [N, S]. The name "diabetes" means the data
+    set of scikit-learn, of which a random tenth of the rows are test rows.
+    """
+    if path == "diabetes":
+        X, y = load_diabetes(return_X_y=True)
+        test = np.random.default_rng(split).permutation(len(y)) < len(y) // 10
+    else:
+        with np.load(path) as file:
+            X, y, test = file["X"].astype(float), file["y"].astype(float), file["test_masks"][:, split].astype(bool)
+    X, y = ((x - x[~test].mean(axis=0)) / np.maximum(x[~test].std(axis=0), 1e-10) for x in (X, y[:, None]))
+    return SimpleNamespace(X=X[~test], y=y[~test], X_test=X[test], y_test=y[test])
 
 
 def scores(folder, name):

@@ -7,9 +7,9 @@ import argparse
 import time
 
 import numpy as np
+from long_runs import read_split
 
 import agp
-from agp.data import load
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--data", default="diabetes")
@@ -18,7 +18,7 @@ parser.add_argument("--num-inducing", type=int, default=16)
 parser.add_argument("--steps", type=int, default=50)
 given = parser.parse_args()
 
-data = load(given.data, split=given.split, task="regression")
+data = read_split(given.data, given.split)
 M, batch_size = given.num_inducing, min(1000, len(data.X))
 common = {"kernel": agp.Matern32(lengthscale=1.0), "posterior": agp.posteriors.Whitened, "seed": given.split}
 common["mean_function"] = agp.ZeroMean()

@@ -952,7 +952,10 @@ def test_wrong_arguments_are_one_sentence(capsys):
         ),
         ([*FIT, "--layers", "2.5"], "agp: argument --layers: must be a whole number of at least 1, not '2.5'; see"),
         ([*FIT, "--tolerance", "0,1"], "agp: argument --tolerance: must be a finite number above zero, not '0,1'; see"),
-        (["compare", "--rate", "fast"], "agp: argument --rate: must be a finite number above zero, not 'fast'; see"),
+        (
+            ["compare", "--tolerance", "0"],
+            "agp: argument --tolerance: must be a finite number above zero, not '0'; see",
+        ),
     ):
         with pytest.raises(SystemExit) as ended:
             main(arguments)

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import agp
-from agp.tables import identifies_rows, level_of, numbers_rows
 from agp.errors import ColumnWarning
 from agp.estimators import GPClassifier, GPRegressor
 from agp.kernels import RBF, Linear
+from agp.tables import identifies_rows, level_of, numbers_rows
 
 EFFECTS = dict(zip("ABCDEF", [4.0, -3.0, 0.5, 2.0, -5.0, 1.0], strict=True))
 
@@ -75,9 +75,7 @@ def test_missing_names_are_no_missing_inputs_and_other_columns_are_still_needed(
     model.predict(table)
     with pytest.raises(ValueError, match="missing"):
         model.predict(table[["a", "name"]])
-    with pytest.raises(
-        ValueError, match="X is an array, but column 'name' of the training table is no numeric input"
-    ):
+    with pytest.raises(ValueError, match="X is an array, but column 'name' of the training table is no numeric input"):
         model.columns_.transform_array(np.zeros((2, 3)))
     assert model.facts()["left out"] == "name"
 

@@ -489,7 +489,7 @@ def test_messages_name_extras_that_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     code = "".join(path.read_text("utf-8") for path in (ROOT / "agp").rglob("*.py"))
     named = {extra for pattern in EXTRAS_IN_CODE for extra in re.findall(pattern, code)}
-    assert {"cli", "plot", "data"} <= named <= set(extras)
+    assert {"cli", "plot"} <= named <= set(extras)
     assert {"torch", "jax", "cupy", "array_api_strict"} <= set(extras)  # backends name the extra of their own name
 
 
@@ -508,7 +508,7 @@ def answer(capsys, tmp_path):
         path = tmp_path / "airfoil.csv"
         path.write_text(text, encoding="utf-8")
         said = []
-        for call in (["fit", str(path), "--out", str(tmp_path / "m")], ["compare", "--data", str(path)]):
+        for call in (["fit", str(path), "--out", str(tmp_path / "m")], ["compare", str(path)]):
             assert main([*call, "--target", target]) == 2
             said.append(capsys.readouterr().err)
             assert said[-1].count("\n") == 1

@@ -64,7 +64,6 @@ ENTRIES = {
     "agp.train(agp.GPR.from_data(X, y), X, y, steps=1, progress=True)": (
         *("ImportError", "progress=True needs tqdm", "cli"),
     ),
-    "agp.data.load_bundled('elevation')": ("ImportError", "the data set 'elevation' comes with matplotlib", "data"),
     "agp.inspection.as_table('text')": ("ImportError", "tables other than arrays need narwhals", "sklearn"),
 }
 

@@ -47,7 +47,7 @@ def run(program):
         "import agp; [getattr(agp, name) for name in agp.__all__]",
         f"import agp; [getattr(agp, name) for name in {{*dir(agp)}} - {OF_EXTRAS}]",
         "from agp import *; SVGP, train, kernels",
-        "import agp.io, agp.data, agp.testing, agp.cli",
+        "import agp.io, agp.tables, agp.testing, agp.cli",
     ],
     ids=["agp", "all names", "all subpackages", "star", "subpackages"],
 )

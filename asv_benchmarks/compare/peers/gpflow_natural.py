@@ -10,7 +10,8 @@ from itertools import cycle
 import gpflow
 import numpy as np
 import tensorflow as tf
-from exchange import Problem, serve
+from contract import Problem
+from exchange import serve
 from natural_step import BATCHES
 
 
@@ -25,7 +26,7 @@ class Steps:
     def __init__(self, problem: Problem) -> None:
         p = problem
         gpflow.config.set_default_jitter(p.jitter)
-        binary = set(np.unique(p.y)) <= {0.0, 1.0}
+        binary = p.likelihood == "bernoulli"
         likelihood = gpflow.likelihoods.Bernoulli(invlink=probit) if binary else gpflow.likelihoods.Gaussian(p.noise)
         kernel = gpflow.kernels.SquaredExponential(variance=p.variance, lengthscales=p.lengthscale)
         self.model = gpflow.models.SVGP(kernel, likelihood, p.Z, num_data=p.rows, whiten=True)

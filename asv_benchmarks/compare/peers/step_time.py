@@ -1,7 +1,7 @@
 """Compare the CPU time of agp's W-SVGP step (NumPy, closed-form gradients) with that of other libraries.
 
-``python asv_benchmarks/peers/step_time.py --peer gpytorch=PYTHON gpflow=PYTHON gpjax=PYTHON`` prints the median times
-of all libraries and their ratios. The steps alternate, and each library has one thread.
+``python asv_benchmarks/compare/peers/step_time.py --peer gpytorch=PYTHON gpflow=PYTHON gpjax=PYTHON`` prints the median
+times of all libraries and their ratios. The steps alternate, and each library has one thread.
 """
 
 import argparse
@@ -12,7 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from exchange import Problem, Worker
+from contract import Problem
+from exchange import Worker
 
 WORK = {"gradient": "bound and gradient", "step": "step with Adam"}
 AGREEMENT = {"float64": 1e-4, "float32": 1e-3}
@@ -25,7 +26,9 @@ def problem(M: int, B: int, D: int, jitter: float, dtype: str) -> Problem:
     X, Z = rng.standard_normal((B, D)), rng.standard_normal((M, D))
     y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(B)
     X, y, Z, lengthscale = (x.astype(dtype) for x in (X, y, Z, np.linspace(1.0, 3.0, D)))
-    return Problem(X, y, Z, lengthscale, 1.0, 0.1, jitter, rows=100 * B, rate=1e-3)
+    return Problem(
+        X=X, y=y, Z=Z, lengthscale=lengthscale, variance=1.0, noise=0.1, jitter=jitter, rows=100 * B, rate=1e-3
+    )  # fmt: skip
 
 
 def measure(sides: dict[str, Worker], name: str, rounds: int, steps: int) -> dict[str, float]:
@@ -71,9 +74,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as open_workers:
             path = Path(folder) / "problem.npz"
             problem(M, a.batch_size, a.columns, a.jitter, a.dtype).write(path)
-            sides = {"agp": open_workers.enter_context(Worker(sys.executable, "agp_step.py", path))}
-            for library, _, python in (given.partition("=") for given in a.peer):
-                sides[library] = open_workers.enter_context(Worker(python, "peer_step.py", path, library))
+            pythons = {"agp": sys.executable} | dict(given.split("=", 1) for given in a.peer)
+            sides = {
+                library: open_workers.enter_context(Worker(python, "step.py", path, library))
+                for library, python in pythons.items()
+            }
             versions = dict(item for worker in sides.values() for item in worker.versions.items())
             print(f"M {M}, B {a.batch_size}, D {a.columns}, {a.dtype}: " + ", ".join(map(" ".join, versions.items())))
             compare(sides, a.dtype, a.rounds, a.steps)

@@ -1,7 +1,7 @@
 """Compare steps of q(u): agp's site steps and natural gradients, with NumPy, and GPflow's natural gradients.
 
-``python asv_benchmarks/peers/natural_step.py --peer-python PATH`` prints the median times of both sides and their
-ratios, for Gaussian and probit likelihoods. The steps alternate. Each side has one thread and uses float64.
+``python asv_benchmarks/compare/peers/natural_step.py --peer-python PATH`` prints the median times of both sides and
+their ratios, for Gaussian and probit likelihoods. The steps alternate. Each side has one thread and uses float64.
 """
 
 import argparse
@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from exchange import Problem, Worker
+from contract import Problem
+from exchange import Worker
 
 OURS = ("datum", "natural", "kernel", "white", "inverse-free", "q-svgp")
 PEER = "q-svgp"
@@ -28,7 +29,11 @@ def problem(M: int, B: int, D: int, rate: float, *, binary: bool) -> Problem:
     X, Z = rng.standard_normal((rows, D)), rng.standard_normal((M, D))
     y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(rows)
     y = 1.0 * (y > 0.0) if binary else y
-    return Problem(X, y, Z, np.linspace(1.0, 3.0, D), 1.0, 0.1, 1e-6, rows=rows, rate=rate)
+    likelihood = "bernoulli" if binary else "gaussian"
+    return Problem(
+        X=X, y=y, Z=Z, lengthscale=np.linspace(1.0, 3.0, D), variance=1.0, noise=0.1, likelihood=likelihood, rows=rows,
+        rate=rate,
+    )  # fmt: skip
 
 
 def compare(ours: Worker, peer: Worker, rounds: int, steps: int) -> None:

@@ -1,6 +1,7 @@
-"""The data that agp exchanges with the Python interpreter of another library.
+"""The data that programs exchange with the Python interpreter of another library, which need not have agp.
 
-This module does not import agp, because agp may not be installed in the other library's interpreter.
+`Start` is a model before its first step, `Problem` a model with one batch, and `Run` a whole training run. Each module
+``LIBRARY_peer.py`` has a class `Peer`.
 """
 
 from dataclasses import dataclass
@@ -24,9 +25,9 @@ class Stored:
             return cls(**{name: file[name] if file[name].ndim else file[name].item() for name in file.files})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Start(Stored):
-    """A whitened SVGP with Gaussian noise before its first step. The dtype of Z is used for all computations."""
+    """A whitened SVGP before its first step. The dtype of Z is used for all computations."""
 
     Z: Any
     """The inducing inputs [M, D]."""
@@ -34,21 +35,41 @@ class Start(Stored):
     """The lengthscales [D]."""
     variance: float
     noise: float
-    mean: float
-    """The initial value of the trainable constant mean function; NaN if the mean function is zero."""
-    kernel: str
-    """rbf, matern12, matern32 or matern52."""
-    jitter: float
+    """The noise variance; not used by the likelihood bernoulli."""
     rows: int
     """N, the number of training rows."""
-    epsilon: float
+    mean: float = float("nan")
+    """The initial value of the trainable constant mean function; NaN if the mean function is zero."""
+    kernel: str = "rbf"
+    """rbf, matern12, matern32 or matern52."""
+    likelihood: str = "gaussian"
+    """gaussian, or bernoulli (with a probit link, for targets 0 and 1), which only GPyTorch's peer has."""
+    jitter: float = 1e-6
+    epsilon: float = 1e-7
     """Adam's epsilon."""
-    Z_beta1: float
+    Z_beta1: float = 0.9
     """Adam's decay rate beta1 for Z."""
-    q_mean: Any
-    """The mean [M] of q(u)."""
-    q_scale: Any
+    q_mean: Any = None
+    """The mean [M] of q(u); by default, q(u) is the prior."""
+    q_scale: Any = None
     """The lower triangular factor [M, M] of the covariance of q(u)."""
+
+    def __post_init__(self) -> None:
+        M = len(self.Z)
+        if self.q_mean is None:
+            object.__setattr__(self, "q_mean", np.zeros(M, self.Z.dtype))
+            object.__setattr__(self, "q_scale", np.eye(M, dtype=self.Z.dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem(Start):
+    """A model, a batch, and Adam's rate."""
+
+    X: Any
+    """Inputs [B, D] of the batch."""
+    y: Any
+    """Targets [B] of the batch."""
+    rate: float
 
 
 @dataclass(frozen=True)

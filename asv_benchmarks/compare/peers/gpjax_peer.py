@@ -22,9 +22,10 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 class Peer:
     """See `contract.Peer`."""
 
-    versions = {"gpjax": version("gpjax"), "jax": jax.__version__}  # noqa: RUF012
+    versions = {"gpjax": version("gpjax"), "jax": jax.__version__}
 
     def __init__(self, start: Start) -> None:
+        assert start.likelihood == "gaussian", "of the other libraries, only GPyTorch has the likelihood bernoulli here"
         jax.config.update("jax_enable_x64", True)  # float32 arrays stay float32
         if os.environ.get("OMP_NUM_THREADS", "1") == "1":  # JAX reads XLA_FLAGS when it creates its first array
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()

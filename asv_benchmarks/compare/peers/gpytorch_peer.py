@@ -37,6 +37,9 @@ class Whitened(gpytorch.models.ApproximateGP):
         self.covar_module = kernels.ScaleKernel(stationary)
         self.covar_module.base_kernel.lengthscale = torch.from_numpy(s.lengthscale)
         self.covar_module.outputscale = s.variance
+        if s.likelihood == "bernoulli":
+            self.likelihood = gpytorch.likelihoods.BernoulliLikelihood()
+            return
         self.likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=Positive())  # default: > 1e-4
         self.likelihood.noise = s.noise
 
@@ -48,7 +51,7 @@ class Whitened(gpytorch.models.ApproximateGP):
 class Peer:
     """See `contract.Peer`."""
 
-    versions = {"gpytorch": gpytorch.__version__, "torch": torch.__version__}  # noqa: RUF012
+    versions = {"gpytorch": gpytorch.__version__, "torch": torch.__version__}
 
     def __init__(self, start: Start) -> None:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -97,4 +100,7 @@ class Peer:
         return mean, variance
 
     def noise(self) -> float:
-        return float(self.model.likelihood.noise.detach())
+        likelihood = self.model.likelihood
+        if isinstance(likelihood, gpytorch.likelihoods.BernoulliLikelihood):
+            return 0.0
+        return float(likelihood.noise.detach())

@@ -1,4 +1,4 @@
-"""The problem, and the protocol between commands and workers, for any interpreter with NumPy."""
+"""The protocol between programs that time steps and their workers, for any interpreter with NumPy."""
 
 import json
 import os
@@ -6,35 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-sys.path.append(str(Path(__file__).parents[2] / "agp" / "cli" / "_peers"))  # shared with `agp compare --peers`
-
-from contract import Stored
-
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
-
-@dataclass(frozen=True)
-class Problem(Stored):
-    """A batch, the initial model of all sides, and Adam's rate."""
-
-    X: Any
-    """Inputs [B, D] of the batch."""
-    y: Any
-    """Targets [B] of the batch."""
-    Z: Any
-    """Inducing inputs [M, D]."""
-    lengthscale: Any
-    """Lengthscales [D]."""
-    variance: float
-    noise: float
-    jitter: float
-    rows: int
-    """Number of rows N, of which the batch is a part."""
-    rate: float
 
 
 def serve(work: dict[str, Callable[[], float]], versions: dict[str, str]) -> None:

@@ -20,9 +20,10 @@ KERNELS = {"rbf": "SquaredExponential", "matern12": "Matern12", "matern32": "Mat
 class Peer:
     """See `contract.Peer`."""
 
-    versions = {"gpflow": gpflow.__version__, "tensorflow": tf.__version__}  # noqa: RUF012
+    versions = {"gpflow": gpflow.__version__, "tensorflow": tf.__version__}
 
     def __init__(self, start: Start) -> None:
+        assert start.likelihood == "gaussian", "of the other libraries, only GPyTorch has the likelihood bernoulli here"
         s = start
         threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
         if tf.config.threading.get_intra_op_parallelism_threads() != threads:  # allowed before the first operation only

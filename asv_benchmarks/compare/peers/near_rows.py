@@ -1,7 +1,7 @@
 """Compare agp's default regression on many rows with GPBoost's nearest rows: scores of test rows and CPU time.
 
-    python asv_benchmarks/peers/near_rows.py DATA TABLE --approx agp
-    peers/bin/python asv_benchmarks/peers/near_rows.py DATA TABLE --approx vecchia --shape 1.5
+    python asv_benchmarks/compare/peers/near_rows.py DATA TABLE --approx agp
+    peers/bin/python asv_benchmarks/compare/peers/near_rows.py DATA TABLE --approx vecchia --shape 1.5
 
 DATA is a folder, and TABLE.npz in it has X [N, D], y [N] and `test_masks` [N, S]. Inputs and targets are standardised
 by the training rows, so both scores are in units of the targets' standard deviation. Each command measures one library
@@ -13,7 +13,7 @@ rows, and "vif" nearest rows and inducing inputs. GPBoost chooses the neighbours
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "papers"))
+sys.path.append(str(Path(__file__).parents[2] / "papers"))
 
 import one_thread  # noqa: F401 - before NumPy
 

@@ -8,7 +8,8 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
-from exchange import Problem, serve
+from contract import Problem
+from exchange import serve
 from natural_step import BATCHES
 
 import agp
@@ -32,7 +33,7 @@ class Steps:
     def __init__(self, problem: Problem, kind: str) -> None:
         p = problem
         make, update = KINDS[kind]
-        binary = set(np.unique(p.y)) <= {0.0, 1.0}
+        binary = p.likelihood == "bernoulli"
         self.X, self.y = p.X, p.y[:, None]
         likelihood = agp.Bernoulli() if binary else agp.Gaussian(p.noise)
         kernel = agp.RBF(p.variance, p.lengthscale)

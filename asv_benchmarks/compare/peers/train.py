@@ -4,7 +4,6 @@ import dataclasses
 import sys
 import time
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,7 @@ def peak_memory() -> float:
 
 def open_peer(library: str) -> type[Peer]:
     """Import the `Peer` class of a library. Raise an ImportError if this interpreter lacks the library."""
-    own = f"{library}_peer"
-    return import_module(own if Path(__file__).with_name(f"{own}.py").exists() else library).Peer
+    return import_module(f"{library}_peer").Peer
 
 
 def blocks(count: int) -> list[slice]:
