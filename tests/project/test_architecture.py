@@ -20,9 +20,9 @@ GUIDE = Path(__file__).parents[2] / "docs" / "architecture.md"
 LAYERS = (
     ("errors", "random"),
     ("backend",),
-    ("chunking", "data", "metrics", "tree"),
+    ("chunking", "metrics", "tree"),
     ("checks", "neighbours", "priors", "repairs"),
-    ("kernels", "likelihoods", "linalg", "means", "summaries"),
+    ("kernels", "likelihoods", "linalg", "means", "summaries", "tables"),
     ("actions", "bounds", "inducing", "posteriors"),
     ("gradient", "processes"),
     ("predictors", "testing"),

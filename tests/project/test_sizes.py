@@ -1,4 +1,4 @@
-"""The size of the source: a module fits on ten pages, and a function on one."""
+"""The size of the source: a module fits on ten pages, and a function on one. The guide to the source is short, too."""
 
 import ast
 import io
@@ -10,8 +10,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FILES = [file for folder in ("agp", "backends") for file in sorted((ROOT / folder).rglob("*.py"))]
 
+GUIDE = ROOT / "docs" / "architecture.md"
+
 MAX_LINES = 500
 """The maximum number of lines of a module."""
+MAX_GUIDE = 350
+"""The maximum number of lines of the page on the architecture, which a new contributor reads first."""
 MAX_BODY = 40
 """The maximum number of lines of code in the body of a function."""
 
@@ -98,3 +102,8 @@ def test_a_module_and_its_functions_are_short(file):
     assert lines <= MAX_LINES, f"{file.relative_to(ROOT)} has {lines} lines"
     long = {name: length for name, length in function_lengths(source).items() if length > MAX_BODY}
     assert not long, f"{file.relative_to(ROOT)} has functions with more than {MAX_BODY} lines of code: {long}"
+
+
+def test_the_guide_to_the_source_is_short():
+    lines = len(GUIDE.read_text(encoding="utf-8").splitlines())
+    assert lines <= MAX_GUIDE, f"{GUIDE.relative_to(ROOT)} has {lines} lines; move details to pages of docs/extending"
