@@ -12,16 +12,12 @@ from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments, targets_of
 from agp.checks import as_columns, check_test_inputs, check_whole
 from agp.chunking import budget, mebibytes, tile_rows
-from agp.kernels import Kernel
-from agp.likelihoods import Gaussian
 from agp.linalg import nonnegative
-from agp.means import Mean, ZeroMean
 from agp.models._gpr import GPR
 from agp.models._parts import ExactParts
-from agp.models._regression import HoldsData, check_without_white, prepare_regression
+from agp.models._regression import WithData, check_without_white, prepare_regression
 from agp.models._start import exact_parts, initialise_model, refuse_lazy_rows
 from agp.posteriors import InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
-from agp.priors import Priors
 from agp.processes import ComputationAware, Process
 from agp.random import generator
 from agp.scaling import column_spreads
@@ -47,7 +43,7 @@ class Uncertainty(NamedTuple):
 
 
 @tree.model
-class CaGP(HoldsData, InverseOwner):
+class CaGP(WithData, InverseOwner):
     """Computation-aware GP regression with Gaussian noise: the variance includes the approximation error.
 
     Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. The posterior
@@ -86,18 +82,9 @@ class CaGP(HoldsData, InverseOwner):
     2024; "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
     """
 
-    kernel: Kernel
-    likelihood: Gaussian  # type: ignore[assignment]
     _: KW_ONLY
     actions: Actions
-    X: Array = tree.constant()
-    y: Array = tree.constant()
     posterior: Projected = ProjectedCholesky()
-    mean_function: Mean = ZeroMean()
-    priors: Priors = ()
-    weights: Array | None = tree.constant(default=None, optional=True)
-    offset: Array | None = tree.constant(default=None, optional=True)
-    noise: Array | None = tree.constant(default=None, optional=True)
     loss: Loss = "elbo"
     capped: bool = False
 

@@ -1,7 +1,6 @@
 """Exact GP regression."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
@@ -9,19 +8,15 @@ from agp._context import public
 from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.bounds import Expansion, expand_evidence, leave_one_out, log_evidence
-from agp.kernels import Kernel
-from agp.likelihoods import Gaussian
 from agp.linalg import add_diagonal
-from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
-from agp.models._regression import Regression, exact_process, prepare_regression
+from agp.models._regression import Regression, WithData, exact_process, prepare_regression
 from agp.models._start import exact_parts, held_in_memory, initialise_model
-from agp.priors import Priors
 from agp.processes import Process
 
 
 @tree.model
-class GPR(Regression):
+class GPR(WithData, Regression):
     """Exact GP regression with Gaussian noise, in O(N^3) time and O(N^2) memory.
 
     Parameters
@@ -41,17 +36,6 @@ class GPR(Regression):
         Known noise variances [N, 1], which are added to the trained noise variance. None means 0. For rows whose noise
         is known completely, freeze the noise variance at 0.
     """
-
-    kernel: Kernel
-    likelihood: Gaussian
-    _: KW_ONLY
-    X: Array = tree.constant()
-    y: Array = tree.constant()
-    mean_function: Mean = ZeroMean()
-    priors: Priors = ()
-    weights: Array | None = tree.constant(default=None, optional=True)
-    offset: Array | None = tree.constant(default=None, optional=True)
-    noise: Array | None = tree.constant(default=None, optional=True)
 
     inducing: ClassVar[None] = None
     _mixes: ClassVar[bool] = True

@@ -13,28 +13,26 @@ from agp.bounds import Expansion, NearRows, expand_near, near_densities, near_ev
 from agp.checks import check_whole
 from agp.chunking import cached_rows, check_memory, row_ranges, rows_within, tile_rows
 from agp.inducing import Inducing
-from agp.kernels import Kernel
-from agp.likelihoods import Gaussian
 from agp.linalg import cholesky, lower_of, relative_cholesky_pullback
-from agp.means import Mean, ZeroMean
 from agp.models._base import WithInducing
 from agp.models._parts import ExactParts, SparseParts
-from agp.models._regression import Regression, check_without_white, prepare_regression
+from agp.models._regression import Regression, WithData, check_without_white, prepare_regression
 from agp.models._start import Observed, exact_parts, held_in_memory, initialise_model, sparse_parts
-from agp.priors import Priors
 from agp.processes import NearestNeighbours, Process, near_search, ordered_rows
 
 NEIGHBOURS = 50
 """The default number of neighbours."""
 
 
-class NearRegression(Regression):
+@tree.model
+class NearRegression(WithData, Regression):
     """Base class of regression with neighbours."""
 
-    neighbours: int
-    sets: Array | None
-    squares: Array | None
-    seed: int
+    _: KW_ONLY
+    squares: Array | None = tree.constant(default=None, optional=True)
+    sets: Array | None = tree.constant(default=None, optional=True)
+    neighbours: int = NEIGHBOURS
+    seed: int = 0
 
     _searches_rows: ClassVar[bool] = True
 
@@ -189,21 +187,8 @@ class NNGP(NearRegression):
     robustness to achieve massively scalable Gaussian process regression", NeurIPS 2023.
     """
 
-    kernel: Kernel
-    likelihood: Gaussian
     _: KW_ONLY
-    X: Array = tree.constant()
-    y: Array = tree.constant()
-    mean_function: Mean = ZeroMean()
-    priors: Priors = ()
-    weights: Array | None = tree.constant(default=None, optional=True)
-    offset: Array | None = tree.constant(default=None, optional=True)
-    noise: Array | None = tree.constant(default=None, optional=True)
-    squares: Array | None = tree.constant(default=None, optional=True)
-    sets: Array | None = tree.constant(default=None, optional=True)
-    neighbours: int = NEIGHBOURS
     among: str = "earlier"
-    seed: int = 0
 
     inducing: ClassVar[None] = None
     stochastic: ClassVar[bool] = True
@@ -335,23 +320,10 @@ class VIF(WithInducing, NearRegression):
     Source: Gyger, Furrer & Sigrist, "Vecchia-inducing-points full-scale approximations for Gaussian processes", 2025.
     """
 
-    kernel: Kernel
-    likelihood: Gaussian
     inducing: Inducing
     _: KW_ONLY
-    X: Array = tree.constant()
-    y: Array = tree.constant()
-    mean_function: Mean = ZeroMean()
     jitter: float | None = None
-    priors: Priors = ()
-    weights: Array | None = tree.constant(default=None, optional=True)
-    offset: Array | None = tree.constant(default=None, optional=True)
-    noise: Array | None = tree.constant(default=None, optional=True)
-    squares: Array | None = tree.constant(default=None, optional=True)
-    sets: Array | None = tree.constant(default=None, optional=True)
-    neighbours: int = NEIGHBOURS
     posterior_rows: int | None = None
-    seed: int = 0
 
     @classmethod
     def from_data(
