@@ -20,5 +20,4 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.actions._base import whole_numbers
 from agp.actions._blocks import Init, Layout, initialise_blocks, order_rows

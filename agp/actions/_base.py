@@ -1,15 +1,10 @@
 """The base class of actions. A computation-aware GP projects its data onto the actions, which are the columns of S."""
 
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import ClassVar, Self
 
 from agp._deprecated import former_methods
-from agp.backend import Array, Pullback, backend_of, like
-
-
-def whole_numbers(count: int, x: Array, /) -> Array:
-    """Return the integers from 0 to count - 1, on the device of x."""
-    return backend_of(x).xp.arange(count, **{name: value for name, value in like(x).items() if name != "dtype"})
+from agp.backend import Array, Pullback
 
 
 @former_methods(
@@ -58,15 +53,10 @@ class Actions(ABC):
         The arrays must be concrete, not traced.
         """
 
-    @property
-    def is_chosen(self) -> bool:
-        """Whether a policy has chosen the actions and may replace them (`agp.updates.ActionsUpdate`)."""
-        return False
-
-    @property
-    def is_scale_invariant(self) -> bool:
-        """Whether training scales the actions to unit norm after each step (`normalise`)."""
-        return False
+    is_chosen: ClassVar[bool] = False
+    """Whether a policy has chosen the actions and may replace them (`agp.updates.ActionsUpdate`)."""
+    is_scale_invariant: ClassVar[bool] = False
+    """Whether training scales the actions to unit norm after each step (`normalise`)."""
 
     def normalise(self) -> Self:
         """Return the actions scaled to unit norm if `is_scale_invariant`, and unchanged otherwise."""

@@ -1,10 +1,10 @@
 """Sparse actions: each row of the data belongs to one action."""
 
-from typing import Literal, Self, TypeAlias
+from typing import ClassVar, Literal, Self, TypeAlias
 
 from agp import tree
-from agp.actions._base import Actions, whole_numbers
-from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, like, to_numpy
+from agp.actions._base import Actions
+from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, like, row_numbers, to_numpy
 from agp.random import generator
 
 Layout: TypeAlias = Literal["tree", "random"]
@@ -31,6 +31,8 @@ class BlockActions(Actions):
 
     values: Array = tree.param()
     count: int = 1  # type: ignore[assignment]
+
+    is_scale_invariant: ClassVar[bool] = True
 
     @property
     def support(self) -> int:
@@ -80,7 +82,7 @@ class BlockActions(Actions):
 
     def rows(self, at: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(self.values).xp
-        every = whole_numbers(self.count, self.values)
+        every = row_numbers(self.count, self.values)
         base, extra = divmod(self.support, self.count)
         edge = extra * (base + 1)
         owner = xp.where(at < edge, at // (base + 1), extra + (at - edge) // base)
@@ -88,7 +90,7 @@ class BlockActions(Actions):
 
         def pullback(bar):
             own = xp.sum(bar * owned, axis=1)
-            rows = whole_numbers(self.support, self.values)
+            rows = row_numbers(self.support, self.values)
             hit = xp.astype(rows[:, None] == at[None, :], own.dtype)
             return tree.cotangent(self, values=hit @ own)
 
@@ -116,10 +118,6 @@ class BlockActions(Actions):
         """Return a Boolean array [m] that is True for rows whose action is zero."""
         return self._spread(self._sum_parts(self.values * self.values)) == 0.0
 
-    @property
-    def is_scale_invariant(self) -> bool:
-        return True
-
     def normalise(self) -> Self:
         """Return the actions scaled to unit norm."""
         norms = backend_of(self.values).xp.sqrt(self._sum_parts(self.values * self.values))
@@ -134,7 +132,7 @@ def order_rows(X: Array, count: int, /) -> Array:
     """
     base, extra = divmod(X.shape[0], count)
     sizes = [base + 1] * extra + [base] * (count - extra)
-    return backend_of(X).xp.concat(_leaves(X, whole_numbers(X.shape[0], X), sizes), axis=0)
+    return backend_of(X).xp.concat(_leaves(X, row_numbers(X.shape[0], X), sizes), axis=0)
 
 
 def _leaves(X: Array, rows: Array, sizes: list[int]) -> list[Array]:

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agp.actions._base import whole_numbers
 from agp.actions._dense import FixedActions
 from agp.actions._policies import BUDGET, check_count, covariance_product
-from agp.backend import Array, as_widest_float, backend_of, like
+from agp.backend import Array, as_widest_float, backend_of, like, row_numbers
 from agp.linalg import LOOK_EVERY
 
 SPAN_TOLERANCE = 1e-10
@@ -56,7 +55,7 @@ class ConjugateGradients:
         concrete = B.is_concrete(X) and B.is_concrete(noise)
         r = _first_residual(model, concrete)
         limit = self.tolerance * _norms(r)
-        column = whole_numbers(count, X)
+        column = row_numbers(count, X)
 
         def product(s: Array) -> Array:
             # (K + V) s [m]

@@ -3,11 +3,11 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Self
+from typing import ClassVar, Self
 
 from agp import tree
-from agp.actions._base import Actions, whole_numbers
-from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, to_numpy
+from agp.actions._base import Actions
+from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, row_numbers, to_numpy
 from agp.linalg import cholesky, diagonal, identity, solve_lower
 
 
@@ -59,7 +59,7 @@ class Columns(Actions):
         xp = backend_of(self.values).xp
 
         def pullback(bar):
-            every = whole_numbers(self.support, bar)
+            every = row_numbers(self.support, bar)
             return self._bar(lambda: xp.astype(every[:, None] == at[None, :], bar.dtype) @ bar)
 
         return xp.take(self.values, at, axis=0), pullback
@@ -109,9 +109,7 @@ class FixedActions(Columns):
 
     values: Array = tree.auxiliary()
 
-    @property
-    def is_chosen(self) -> bool:
-        return True
+    is_chosen: ClassVar[bool] = True
 
     @classmethod
     def spanning(cls, S: Array, /) -> Self:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from agp.actions._base import whole_numbers
 from agp.actions._dense import FixedActions
-from agp.backend import Array, asarray_like, backend_of, like
+from agp.backend import Array, asarray_like, backend_of, like, row_numbers
 from agp.checks import check_whole
 from agp.chunking import mebibytes, row_ranges, rows_within, tile_rows
 from agp.linalg import nonnegative
@@ -111,7 +110,7 @@ class UnitVectors:
             if self.pivots == "greedy":
                 return FixedActions(_greedy_units(model, count))
             rows = generator(self.seed, 9).permutation(m)[:count].tolist()
-        chosen = whole_numbers(m, X)[:, None] == asarray_like(rows, X)[None, :]
+        chosen = row_numbers(m, X)[:, None] == asarray_like(rows, X)[None, :]
         return FixedActions(backend_of(X).xp.astype(chosen, X.dtype))
 
 
@@ -130,7 +129,7 @@ def _greedy_units(model: Any, count: int) -> Array:
     """Choose rows by the pivoted Cholesky factorisation of K + sigma^2 I."""
     B = backend_of(model.X)
     xp, X = B.xp, model.X
-    every, column = whole_numbers(X.shape[0], X), whole_numbers(count, X)
+    every, column = row_numbers(X.shape[0], X), row_numbers(count, X)
     noise = model._noise_by_row
     blank = xp.zeros((X.shape[0], count), **like(X))
 

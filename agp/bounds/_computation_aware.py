@@ -12,8 +12,7 @@ condition number of G / sigma^2.
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from agp import tree
-from agp.actions import whole_numbers
-from agp.backend import Array, Pullback, as_widest_float, backend_of
+from agp.backend import Array, Pullback, as_widest_float, backend_of, row_numbers
 from agp.batch import Batch
 from agp.bounds._collapsed import count_of
 from agp.bounds._evidence import targets_of
@@ -165,7 +164,7 @@ def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]
 
 def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Moments, Pullback]:
     """Compute A = S^T K S from blocks of the support. With `data=True`, also compute the other sums over these rows."""
-    at, held = whole_numbers(model.X.shape[0], model.X), model._data
+    at, held = row_numbers(model.X.shape[0], model.X), model._data
     common, excess = support_noise(model)
     known = (held.y, at, held.weights, held.offset, excess) if data else (None, at, None, None, None)
     held_rows: Any = (model.X, *known)

@@ -175,10 +175,8 @@ class Kernel(Stackable, ABC):
         """
         return quadratic_forms(self, X, w)
 
-    @property
-    def floats_per_entry(self) -> int:
-        """The number of arrays that an evaluation stores, each with the shape of K; used for memory budgets."""
-        return 3
+    floats_per_entry: ClassVar[int] = 3
+    """The number of arrays that an evaluation stores, each with the shape of K; used for memory budgets."""
 
     @abstractmethod
     def from_data(self, X: Array, variance: float, /) -> Self:

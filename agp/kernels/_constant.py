@@ -1,6 +1,6 @@
 """Kernels that do not depend on the values of the inputs: a constant offset and white noise."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -44,6 +44,8 @@ class Constant(_WithoutInputs):
         A scalar (0-d) in squared units of the targets.
     """
 
+    floats_per_entry: ClassVar[int] = 1
+
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
 
@@ -82,10 +84,6 @@ class Constant(_WithoutInputs):
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return features_of(self.variance)
 
-    @property
-    def floats_per_entry(self) -> int:
-        return 1
-
 
 @tree.model
 class White(_WithoutInputs):
@@ -98,6 +96,8 @@ class White(_WithoutInputs):
     variance
         A scalar (0-d) in squared units of the targets.
     """
+
+    floats_per_entry: ClassVar[int] = 2
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -129,7 +129,3 @@ class White(_WithoutInputs):
             "likelihood's noise instead."
         )
         raise TypeError(msg)
-
-    @property
-    def floats_per_entry(self) -> int:
-        return 2

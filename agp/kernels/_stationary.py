@@ -257,14 +257,11 @@ class Matern(Stationary):
 
     degrees: ClassVar[int]
     """Twice the smoothness: the degrees of freedom of the spectral density, a Student-t."""
+    floats_per_entry: ClassVar[int] = 4  # one more array for the square root
 
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
         normals = rng.standard_normal((count, width))
         return normals * (self.degrees / rng.chisquare(self.degrees, (count, 1))) ** 0.5
-
-    @property
-    def floats_per_entry(self) -> int:
-        return 4  # one more array for the square root
 
 
 @tree.model
@@ -362,6 +359,8 @@ class RationalQuadratic(Stationary):
 
     alpha: Array = tree.param(POSITIVE, default=None)
 
+    floats_per_entry: ClassVar[int] = 5  # one more array for the distances, which are used in the cotangent of alpha
+
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         # u = 1 + r2 / (2 alpha), g = u^-alpha, g' = -u^(-alpha - 1) / 2
         xp = backend_of(r2).xp
@@ -380,10 +379,6 @@ class RationalQuadratic(Stationary):
         t = 0.5 * r2 / self.alpha
         log1p = xp.log1p(t)
         return {"alpha": (t / (1.0 + t) - log1p) * xp.exp(-self.alpha * log1p)}
-
-    @property
-    def floats_per_entry(self) -> int:
-        return 5  # one more array for the distances, which are used in the cotangent of alpha
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         return tree.with_defaults(super().from_data(X, variance), alpha=1.0)

@@ -18,7 +18,6 @@ from agp.actions import (
     Policy,
     RandomDirections,
     UnitVectors,
-    whole_numbers,
 )
 from agp.chunking import mebibytes
 from agp.updates import ActionsUpdate, Adam, InverseUpdate, Normalise
@@ -45,7 +44,7 @@ class LargestTargets:
         xp = agp.backend_of(model.X).xp
         r = xp.abs((model.y - model.mean_function(model.X)[0])[:, 0])
         rows = xp.argsort(r, descending=True)[: self.count]
-        every = whole_numbers(model.X.shape[0], model.X)
+        every = row_numbers(model.X.shape[0], model.X)
         return FixedActions(xp.astype(every[:, None] == rows[None, :], model.X.dtype))
 
 

@@ -5,7 +5,8 @@ import pytest
 from helpers import Case, assert_close, gpr, kernel_of, likelihood_of, with_leaves
 
 from agp import tree
-from agp.actions import BlockActions, ConjugateGradients, DenseActions, FixedActions, UnitVectors, whole_numbers
+from agp.actions import BlockActions, ConjugateGradients, DenseActions, FixedActions, UnitVectors
+from agp.backend import row_numbers
 from agp.gradient import value_and_gradient
 from agp.means import ConstantMean
 from agp.models import CaGP
@@ -114,7 +115,7 @@ def test_blocks(file, backend):
     case.gradient(
         "grad_actions", backend.array(backend.numpy(_values_and_gradients(case, model)).reshape(values.shape))
     )
-    S = backend.numpy(model.actions.rows(whole_numbers(model.X.shape[0], model.X))[0])
+    S = backend.numpy(model.actions.rows(row_numbers(model.X.shape[0], model.X))[0])
     np.testing.assert_array_equal(S, case.host("actions_dense"))
     case.value("C", _inverse_by_projection(case, model, S))
     kl, expected = _parts_of(case, model)
