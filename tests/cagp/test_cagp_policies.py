@@ -19,6 +19,7 @@ from agp.actions import (
     RandomDirections,
     UnitVectors,
 )
+from agp.backend import row_numbers
 from agp.chunking import mebibytes
 from agp.updates import ActionsUpdate, Adam, InverseUpdate, Normalise
 
