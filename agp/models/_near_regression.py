@@ -46,6 +46,11 @@ class NearRegression(WithData, Regression):
         check_without_white(type(self), self.kernel, self.X)
 
     @property
+    def _left_out(self) -> bool:
+        """Whether each row is predicted from all other rows."""
+        return False
+
+    @property
     def _near_data(self) -> NearRows:
         known = None if self.noise is None else self.noise[:, 0]
         return NearRows(self.X, targets_of(self._data), self.weights, known, self.squares)
