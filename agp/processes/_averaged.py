@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NoReturn
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import check_like, check_positive
+from agp.checks import check_equal, check_like, check_positive
 from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import Alike
 from agp.processes._paths import Paths
@@ -125,14 +125,9 @@ class Averaged(Alike, Composite):
         return AveragedPaths(parts, self, factor)
 
     def check(self) -> None:
-        for name, numbers in (
-            ("outputs", [part.outputs for part in self.parts]),
-            ("input columns", [part.width for part in self.parts]),
-        ):
-            if len(set(numbers)) > 1:
-                several = ", ".join(map(str, numbers))
-                msg = f"the parts of an Averaged have different numbers of {name} ({several}); make the numbers equal."
-                raise ValueError(msg)
+        differ = "the parts of an Averaged have different numbers of"
+        check_equal(f"{differ} outputs", (part.outputs for part in self.parts))
+        check_equal(f"{differ} input columns", (part.width for part in self.parts))
         for part in self.parts:
             if part.samples > 1 or part.depth > 1:
                 msg = f"{type(part).__name__} is not Gaussian, so Averaged cannot average it; use other parts."

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
+from agp.checks import check_equal
 from agp.linalg import block_diagonal, groups_of
 from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._further import Place
@@ -115,17 +116,9 @@ class Stack(SideBySide, Composite):
         }
 
     def check(self) -> None:
-        if len({part.width for part in self.parts}) > 1:
-            widths = ", ".join(str(part.width) for part in self.parts)
-            msg = (
-                f"the parts of a Stack take inputs with different numbers of columns ({widths}); use parts with the "
-                "same number of columns."
-            )
-            raise ValueError(msg)
-        if len({part.samples for part in self.parts}) > 1:
-            counts = ", ".join(str(part.samples) for part in self.parts)
-            msg = f"the parts of a Stack have different numbers of samples ({counts}); make the numbers equal."
-            raise ValueError(msg)
+        differ = "the parts of a Stack take inputs with different numbers of columns"
+        check_equal(differ, (part.width for part in self.parts), "use parts with the same number of columns")
+        check_equal("the parts of a Stack have different numbers of samples", (part.samples for part in self.parts))
         for part in self.parts:
             part.check()
 
