@@ -17,6 +17,12 @@ FOLDED_ROWS = 2**16
 """The number of rows of a lazy array whose logarithms are computed together."""
 
 
+def cotangent_with_noise(model: Any, noise_bar: Array | None, /, **others: Any) -> Any:
+    """Return the cotangent of a model, given those of the noise variance of its likelihood and of its other fields."""
+    likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
+    return tree.cotangent(model, likelihood=likelihood_bar, **others)
+
+
 class RowNoise(NamedTuple):
     """The noise variances of rows."""
 
@@ -116,6 +122,6 @@ def split_logarithms(common: Array, weights: Array | None, excess: Array, /) -> 
 def _logarithms(common: Array, rows: tuple[Array, Array | None]) -> tuple[Array, Pullback]:
     """Compute `split_logarithms` of rows, and its pullback ``bar -> common_bar``."""
     excess, weights = rows
-    slopes = -excess / (common * (common + excess))
+    slopes = -split_weights_slope(common, excess)
     slope = backend_of(common).xp.sum(slopes if weights is None else weights * slopes)
     return split_logarithms(common, weights, excess), lambda bar: bar * slope
