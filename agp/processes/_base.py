@@ -205,6 +205,20 @@ class Process(MixedPrecision, MultiOutput):
         return NO_DRAWS
 
 
+class WithoutSites(Process):
+    """A process without sites. By default, it has no factors that could be out of date."""
+
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return ()
+
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        return {}
+
+    def recompute_factors(self) -> Self:
+        return self
+
+
 class Transformed(Process):
     """A deterministic transformation of the process in the field `process`."""
 
@@ -290,6 +304,23 @@ class Composite(Process):
         new = tuple(child.recompute_factors() for child in self._children)
         same = all(a is b for a, b in zip(new, self._children, strict=True))
         return self if same else dataclasses.replace(self, **{self.children: new})  # type: ignore[type-var]
+
+
+class Parallel(Composite):
+    """A process with parts that take the same inputs."""
+
+    parts: tuple[Process, ...]
+
+    children: ClassVar[str] = "parts"
+    shares_inputs: ClassVar[bool] = True
+
+    @property
+    def correlated(self) -> bool:
+        return any(part.correlated for part in self.parts)
+
+    @property
+    def floats_per_mean(self) -> int:
+        return self.outputs + max(part.floats_per_mean for part in self.parts)
 
 
 def check_process(what: str, x: Any) -> None:
