@@ -12,9 +12,7 @@ from agp._context import at_inputs
 from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of
 from agp.kernels._features import Features
-from agp.kernels._linearisation import (
-    Linearisation,
-)
+from agp.kernels._linearisation import Linearisation
 from agp.kernels._quadratic_forms import quadratic_forms
 from agp.kernels._stacks import Stackable
 

@@ -13,22 +13,9 @@ from agp import tree
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance
-from agp.kernels._distance import (
-    group_distances,
-    least_root,
-    least_square,
-    own_distances,
-    safe_sqrt,
-    squared_distances,
-)
+from agp.kernels._distance import group_distances, least_root, least_square, own_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
-from agp.kernels._linearisation import (
-    DistanceSums,
-    Linearisation,
-    apply_weights,
-    distance_times_groups,
-    times_groups,
-)
+from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights, distance_times_groups, times_groups
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._stacks import spread_scalars, stacked_distances
 from agp.scaling import column_spreads, unit_by_column

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, T
 from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.checks import (
-    check_inputs,
-    check_outputs,
-    check_targets,
-    check_test_inputs,
-    known_of_rows,
-)
+from agp.checks import check_inputs, check_outputs, check_targets, check_test_inputs, known_of_rows
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Likelihood
 from agp.markup import html_with_fallback

@@ -12,15 +12,7 @@ from typing import Any, Literal, Self, get_args
 from agp import tree
 from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import (
-    add_diagonal,
-    cholesky,
-    each_cholesky,
-    identity,
-    lower_of,
-    positive_definite,
-    solve_each,
-)
+from agp.linalg import add_diagonal, cholesky, each_cholesky, identity, lower_of, positive_definite, solve_each
 from agp.posteriors._base import SitePosterior
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._growth import append_diagonal_block, append_rows, new_weights, transform_sites

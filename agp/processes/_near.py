@@ -17,15 +17,7 @@ from weakref import WeakKeyDictionary
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, row_numbers
 from agp.batch import Batch
-from agp.bounds import (
-    NearConditional,
-    NearRows,
-    NearSums,
-    RowNoise,
-    condition_on_neighbours,
-    near_moments,
-    near_sums,
-)
+from agp.bounds import NearConditional, NearRows, NearSums, RowNoise, condition_on_neighbours, near_moments, near_sums
 from agp.chunking import cached_rows, row_ranges, rows_within, tile_rows
 from agp.inducing import Inducing
 from agp.kernels import Kernel
