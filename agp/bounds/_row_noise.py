@@ -52,12 +52,12 @@ class RowNoise(NamedTuple):
     def correction(self, outputs: int, /) -> tuple[Array | None, Pullback]:
         """The logarithms -P / 2 sum_n ((w_n - 1) log(2 pi v_n) + log w_n), and ``bar -> noise_bar`` (0-d).
 
-        Both are None without weights.
+        Both are None without weights. For variances [S, N], the logarithms are [S], without a pullback.
         """
         if self.weights is None:
             return None, lambda _: None
         xp, (v, w) = backend_of(self.weights).xp, self
-        value = -0.5 * outputs * xp.sum((w - 1.0) * (LOG_2PI + xp.log(v)) + xp.log(w))
+        value = -0.5 * outputs * xp.sum((w - 1.0) * (LOG_2PI + xp.log(v)) + xp.log(w), axis=-1)
         return value, lambda bar: -0.5 * outputs * bar * xp.sum((w - 1.0) / v)
 
 

@@ -36,7 +36,7 @@ def evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback
     """Return the covariances of a kernel for inputs [N, D] or for groups of inputs [G, N, D]."""
     if X.ndim == 3:
         return kernel.grouped_covariance(X, Z)
-    return kernel(X) if Z is None else kernel(X, Z)
+    return kernel(X, Z)
 
 
 @tree.model
@@ -85,8 +85,7 @@ class Sum(_Composite):
         return self._sum(part.diag(X) for part in self.parts)
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        return add_stacks([part.stacked_covariance(*inputs) for part in self.parts])
+        return add_stacks([part.stacked_covariance(X, Z) for part in self.parts])
 
     def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
         return add_stacks([part.stacked_variances(X) for part in self.parts])
@@ -141,8 +140,7 @@ class Product(_Composite):
         return self._product([part.diag(X) for part in self.parts])
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        return multiply_stacks([part.stacked_covariance(*inputs) for part in self.parts])
+        return multiply_stacks([part.stacked_covariance(X, Z) for part in self.parts])
 
     def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
         return multiply_stacks([part.stacked_variances(X) for part in self.parts])
@@ -235,7 +233,7 @@ class Scaled(Kernel):
         return self._scale_parts(*self.kernel.diag(X))
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        K, pull = self.kernel.stacked_covariance(*((X,) if Z is None else (X, Z)))
+        K, pull = self.kernel.stacked_covariance(X, Z)
         factor = spread_scalars(self.variance)
         return factor * K, lambda bar: pull(factor * bar)
 

@@ -10,7 +10,7 @@ from agp._context import public
 from agp.backend import Array, Pullback, backend_of, row_numbers
 from agp.batch import Batch
 from agp.bounds import Expansion, NearRows, expand_near, near_densities, near_evidence, targets_of
-from agp.checks import check_whole
+from agp.checks import check_choice, check_whole
 from agp.chunking import cached_rows, check_memory, row_ranges, rows_within, tile_rows
 from agp.inducing import Inducing
 from agp.linalg import cholesky, lower_of, relative_cholesky_pullback
@@ -231,9 +231,7 @@ class NNGP(NearRegression):
 
     def _check_neighbours(self) -> None:
         super()._check_neighbours()
-        if self.among not in ("earlier", "others"):
-            msg = f"among is {self.among!r}, but must be 'earlier' or 'others'."
-            raise ValueError(msg)
+        check_choice("among", self.among, ("earlier", "others"))
 
     @property
     def _left_out(self) -> bool:
