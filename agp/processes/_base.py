@@ -12,7 +12,7 @@ from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.likelihoods import Likelihood
 from agp.processes._further import Place, condition_process, refuse_data
-from agp.processes._outputs import MultiOutput
+from agp.processes._outputs import InputsOf, MultiOutput
 from agp.processes._paths import Paths
 from agp.random import NO_DRAWS, Draws, draws_with_prefix
 
@@ -219,14 +219,12 @@ class WithoutSites(Process):
         return self
 
 
-class Transformed(Process):
+class Transformed(InputsOf, Process):
     """A deterministic transformation of the process in the field `process`."""
 
     process: Process
 
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.process.reference
+    takes_inputs_of: ClassVar[str] = "process"
 
     def factorise(self) -> tuple[Any, Pullback]:
         factor, pull = self.process.factorise()
