@@ -58,6 +58,21 @@ def check_callables(name: str, given: Any) -> list[Any]:
     return found
 
 
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Raise ValueError unless a value is one of the choices."""
+    if value not in choices:
+        msg = f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}."
+        raise ValueError(msg)
+
+
+def check_equal(what: str, values: Iterable[Any], remedy: str = "make the numbers equal") -> None:
+    """Raise ValueError, with a message that begins with `what`, unless all values are equal."""
+    found = list(values)
+    if len(set(found)) > 1:
+        msg = f"{what} ({', '.join(map(str, found))}); {remedy}."
+        raise ValueError(msg)
+
+
 def check_positive(name: str, value: Any) -> float:
     """Return the value as a float. Raise a ValueError unless it is a finite number above zero."""
     number = _as_float(value)

@@ -52,15 +52,10 @@ class Actions(tree.Part, ABC):
         The arrays must be concrete, not traced.
         """
 
-    @property
-    def is_chosen(self) -> bool:
-        """Whether a policy has chosen the actions and may replace them (`agp.updates.ActionsUpdate`)."""
-        return False
-
-    @property
-    def is_scale_invariant(self) -> bool:
-        """Whether training scales the actions to unit norm after each step (`normalise`)."""
-        return False
+    is_chosen: ClassVar[bool] = False
+    """Whether a policy has chosen the actions and may replace them (`agp.updates.ActionsUpdate`)."""
+    is_scale_invariant: ClassVar[bool] = False
+    """Whether training scales the actions to unit norm after each step (`normalise`)."""
 
     def normalise(self) -> Self:
         """Return the actions scaled to unit norm if `is_scale_invariant`, and unchanged otherwise."""

@@ -1,6 +1,6 @@
 """Sparse actions: each row of the data belongs to one action."""
 
-from typing import Literal, Self, TypeAlias
+from typing import ClassVar, Literal, Self, TypeAlias
 
 from agp import tree
 from agp.actions._base import Actions
@@ -31,6 +31,8 @@ class BlockActions(Actions):
 
     values: Array = tree.param()
     count: int = 1  # type: ignore[assignment]
+
+    is_scale_invariant: ClassVar[bool] = True
 
     @property
     def support(self) -> int:
@@ -115,10 +117,6 @@ class BlockActions(Actions):
     def empty(self) -> Array:
         """Return a Boolean array [m] that is True for rows whose action is zero."""
         return self._spread(self._sum_parts(self.values * self.values)) == 0.0
-
-    @property
-    def is_scale_invariant(self) -> bool:
-        return True
 
     def normalise(self) -> Self:
         """Return the actions scaled to unit norm."""

@@ -3,7 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp.actions._base import Actions
@@ -109,9 +109,7 @@ class FixedActions(Columns):
 
     values: Array = tree.auxiliary()
 
-    @property
-    def is_chosen(self) -> bool:
-        return True
+    is_chosen: ClassVar[bool] = True
 
     @classmethod
     def spanning(cls, S: Array, /) -> Self:

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from agp.actions._dense import FixedActions
 from agp.backend import Array, asarray_like, backend_of, like, row_numbers
-from agp.checks import check_whole
+from agp.checks import check_choice, check_whole
 from agp.chunking import mebibytes, row_ranges, rows_within, tile_rows
 from agp.linalg import nonnegative
 from agp.random import generator
@@ -86,9 +86,7 @@ class UnitVectors:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.pivots not in ("greedy", "random"):
-            msg = f"pivots is {self.pivots!r}, but must be 'greedy' or 'random'."
-            raise ValueError(msg)
+        check_choice("pivots", self.pivots, ("greedy", "random"))
         if (self.count is None) == (self.rows is None):
             msg = "exactly one of count and rows is required; pass either the number of actions or their rows."
             raise ValueError(msg)
@@ -165,9 +163,7 @@ class RandomDirections:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("normal", "rademacher"):
-            msg = f"kind is {self.kind!r}, but must be 'normal' or 'rademacher'."
-            raise ValueError(msg)
+        check_choice("kind", self.kind, ("normal", "rademacher"))
 
     def __call__(self, model: Any, /) -> FixedActions:
         """Return orthonormal columns [m, i]; raise ValueError if there are more actions than rows."""

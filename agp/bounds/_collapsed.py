@@ -5,12 +5,7 @@ from typing import Any, NamedTuple
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._batch import Batch
-from agp.bounds._row_noise import (
-    LOG_2PI,
-    SplitNoise,
-    split_weights,
-    split_weights_slope,
-)
+from agp.bounds._row_noise import LOG_2PI, SplitNoise, cotangent_with_noise, split_weights, split_weights_slope
 from agp.linalg import (
     block_diagonal,
     cholesky,
@@ -109,8 +104,7 @@ def collapsed_bound(
         model_bar, change_bar, common_bar, X_bar = pull_totals(totals_bar)
         noise_bar = tree.add(noise_bar, common_bar)
         through_factor = pull_Kuu(relative_cholesky_pullback(Lu, change_bar))
-        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
-        return tree.add(tree.add(model_bar, through_factor), tree.cotangent(model, likelihood=likelihood_bar)), X_bar
+        return tree.add(tree.add(model_bar, through_factor), cotangent_with_noise(model, noise_bar)), X_bar
 
     return value, pullback
 

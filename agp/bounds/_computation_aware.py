@@ -16,12 +16,7 @@ from agp.backend import Array, Pullback, as_widest_float, backend_of, row_number
 from agp.bounds._batch import Batch
 from agp.bounds._collapsed import count_of
 from agp.bounds._evidence import targets_of
-from agp.bounds._row_noise import (
-    LOG_2PI,
-    SplitNoise,
-    split_weights,
-    split_weights_slope,
-)
+from agp.bounds._row_noise import LOG_2PI, SplitNoise, cotangent_with_noise, split_weights, split_weights_slope
 
 Loss: TypeAlias = Literal["elbo", "projected"]
 
@@ -154,10 +149,8 @@ def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]
         noise_bar = xp.sum(G_bar * gram)
         if excess is not None:
             noise_bar = noise_bar - xp.sum(inverse_bar / e * split_weights_slope(common, excess))
-        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=xp.astype(noise_bar, model.X.dtype))
-        mean_bar = pull_mean(-r_bar)[0]
-        bars = {"actions": tree.add(actions_bar, own), "likelihood": likelihood_bar, "mean_function": mean_bar}
-        return tree.cotangent(model, **bars), G_bar
+        bars = {"actions": tree.add(actions_bar, own), "mean_function": pull_mean(-r_bar)[0]}
+        return cotangent_with_noise(model, xp.astype(noise_bar, model.X.dtype), **bars), G_bar
 
     return Projection(A + common * gram, as_widest_float(b)), log_det, pullback
 
@@ -243,8 +236,7 @@ def computation_aware_bound(
             bars.append(pull_data(Moments(None, *(scale * x for x in moments_bar[1:]))))
         for own_bar, common_bar in bars:
             model_bar, noise_bar = tree.add(model_bar, own_bar), tree.add(noise_bar, common_bar)
-        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=xp.astype(noise_bar, model.X.dtype))
-        return tree.add(model_bar, tree.cotangent(model, likelihood=likelihood_bar)), None
+        return tree.add(model_bar, cotangent_with_noise(model, xp.astype(noise_bar, model.X.dtype))), None
 
     return xp.astype(value, model.X.dtype), pullback
 

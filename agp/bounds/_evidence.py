@@ -5,7 +5,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.bounds._batch import Batch
-from agp.bounds._row_noise import LOG_2PI, RowNoise
+from agp.bounds._row_noise import LOG_2PI, RowNoise, cotangent_with_noise
 from agp.linalg import diagonal, noisy_cholesky, nonnegative
 
 
@@ -56,9 +56,8 @@ def log_evidence(model: Any, batch: Batch, /) -> tuple[Array, Pullback]:
         K_bar = 0.5 * bar * (al @ al.mT - P * B.inverse_from_cholesky(L))
         kernel_bar, X_bar = pull_kernel(K_bar)
         noise_bar = tree.add(noise.pull(diagonal(K_bar)), pull_logs(bar))
-        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
         mean_bar, X_mean_bar = pull_mean(bar * al)
-        model_bar = tree.cotangent(model, kernel=kernel_bar, likelihood=likelihood_bar, mean_function=mean_bar)
+        model_bar = cotangent_with_noise(model, noise_bar, kernel=kernel_bar, mean_function=mean_bar)
         return model_bar, tree.add(X_bar, X_mean_bar)
 
     return tree.add(value, logs), pullback

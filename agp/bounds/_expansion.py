@@ -7,7 +7,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.bounds._batch import Batch
 from agp.bounds._evidence import left_out_densities, targets_of
-from agp.bounds._row_noise import LOG_2PI, RowNoise
+from agp.bounds._row_noise import LOG_2PI, RowNoise, cotangent_with_noise
 from agp.linalg import diagonal
 
 
@@ -65,18 +65,10 @@ def expand_evidence(model: Any, batch: Batch, scales: Mapping[str, Array], /) ->
     value = tree.add(-0.5 * (xp.sum(white * white) + P * log_det + X.shape[0] * P * LOG_2PI), logs)
     inverse = B.lower_inverse_from_cholesky(L)
     densities = left_out_densities(noise, residual, al, diagonal(inverse))
-    bar = tree.cotangent(
-        model,
-        **_pull(model, linear.pull, noise, pull_logs, al, inverse),
-        mean_function=pull_mean(al)[0],
-    )
+    kernel_bar, noise_bar = _pull(linear.pull, noise, pull_logs, al, inverse)
+    bar = cotangent_with_noise(model, noise_bar, kernel=kernel_bar, mean_function=pull_mean(al)[0])
     own = al if noise.weights is None else al / noise.weights[:, None]
-    products = tree.cotangent(
-        model,
-        kernel=linear.times(al, None),
-        likelihood=tree.cotangent(model.likelihood, noise_variance=own),
-        mean_function=basis,
-    )
+    products = cotangent_with_noise(model, own, kernel=linear.times(al, None), mean_function=basis)
     slopes, columns = by_coordinate(xp, bar, scales, ()), by_coordinate(xp, products, scales, tuple(y.shape))
     whitened = B.solve_triangular(L, xp.reshape(columns, (X.shape[0], -1)))
     weights = noise.weights
@@ -84,10 +76,8 @@ def expand_evidence(model: Any, batch: Batch, scales: Mapping[str, Array], /) ->
     return Expansion(value, slopes, xp.reshape(whitened, (-1, slopes.shape[0])), average)
 
 
-def _pull(
-    model: Any, pull: Pullback, noise: RowNoise, pull_logs: Pullback, al: Array, inverse: Array
-) -> dict[str, Any]:
-    """Return the gradients of the log evidence by the kernel and the likelihood."""
+def _pull(pull: Pullback, noise: RowNoise, pull_logs: Pullback, al: Array, inverse: Array) -> tuple[Any, Array]:
+    """Return the gradients of the log evidence by the kernel and the noise variance."""
     # K_bar = 1/2 (al al^T - P Ky^-1), as in `log_evidence`
     B, P, half = backend_of(al), al.shape[1], 0.5 * al
 
@@ -98,9 +88,7 @@ def _pull(
         return (outer - (0.5 * P) * inverse[start:stop, :stop],)
 
     (K_bar,) = B.lower_tiles(rows, al.shape[0])
-    noise_bar = tree.add(noise.pull(diagonal(K_bar)), pull_logs(1.0))
-    likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
-    return {"kernel": pull(K_bar), "likelihood": likelihood_bar}
+    return pull(K_bar), tree.add(noise.pull(diagonal(K_bar)), pull_logs(1.0))
 
 
 def by_coordinate(xp: Any, found: Any, scales: Mapping[str, Array], lead: tuple[int, ...]) -> Array:

@@ -8,7 +8,7 @@ from agp import tree
 from agp.backend import Array, Pullback, as_widest_float, backend_of, row_blocks
 from agp.bounds._batch import Batch
 from agp.bounds._evidence import targets_of
-from agp.bounds._row_noise import LOG_2PI, RowNoise
+from agp.bounds._row_noise import LOG_2PI, RowNoise, cotangent_with_noise
 from agp.kernels import Kernel
 from agp.linalg import (
     Preconditioner,
@@ -241,10 +241,9 @@ def estimated_evidence(
     def pullback(bar=1.0):
         bar = bar * xp.ones_like(value)
         narrow = xp.astype(bar, X.dtype)
-        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=xp.astype(bar * trace, X.dtype))
         mean_bar = pull_mean(narrow * xp.astype(alpha, X.dtype))[0]
-        bars = {"kernel": pull_kernel(narrow), "likelihood": likelihood_bar, "mean_function": mean_bar}
-        return tree.cotangent(model, **bars), None
+        bars = {"kernel": pull_kernel(narrow), "mean_function": mean_bar}
+        return cotangent_with_noise(model, xp.astype(bar * trace, X.dtype), **bars), None
 
     if "autodiff" in B.gradients:
         form = kernel_form() + xp.sum(xp.astype(alpha, X.dtype) * h)

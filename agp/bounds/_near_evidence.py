@@ -16,7 +16,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.bounds._expansion import Expansion, by_coordinate
 from agp.bounds._near_conditional import NearConditional, condition_groups
-from agp.bounds._row_noise import LOG_2PI, RowNoise
+from agp.bounds._row_noise import LOG_2PI, RowNoise, cotangent_with_noise
 from agp.linalg import cholesky, diagonal, identity
 
 LEAST_VARIANCE = 1e-15
@@ -183,12 +183,9 @@ def near_sums(params: tuple[Any, NearRows, Array | None], block: tuple[Array, Ar
         V_bar = xp.where(found.variance + group.noise(model.likelihood.noise_variance)[:, -1] < V, 0.0, V_bar)
         kernel_bar, _, noise_bar, F_bar = pull(B_bar, V_bar, u_bar)
         residual_bar = found.b[:, :, None] * error_bar[:, None, :]
-        model_bar = tree.cotangent(
-            model,
-            kernel=kernel_bar,
-            likelihood=tree.cotangent(model.likelihood, noise_variance=group.pull_noise(noise_bar)),
-            mean_function=pull_mean(-xp.reshape(residual_bar, (-1, error.shape[1])))[0],
-        )
+        mean_bar = pull_mean(-xp.reshape(residual_bar, (-1, error.shape[1])))[0]
+        bars = {"kernel": kernel_bar, "mean_function": mean_bar}
+        model_bar = cotangent_with_noise(model, group.pull_noise(noise_bar), **bars)
         A_bar = None if A is None else B.sum_at(xp.reshape(F_bar, (-1, A.shape[1])), index, A.shape[0])
         return model_bar, None, A_bar
 
@@ -267,10 +264,7 @@ def near_evidence(
         if pull_features is not None:
             model_bar = tree.add(model_bar, pull_features(A_bar))
         noise_bar = pull_logs(bar)
-        if noise_bar is None:
-            return model_bar
-        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
-        return tree.add(model_bar, tree.cotangent(model, likelihood=likelihood_bar))
+        return model_bar if noise_bar is None else tree.add(model_bar, cotangent_with_noise(model, noise_bar))
 
     return tree.add(value, logs), pullback
 
@@ -388,11 +382,8 @@ def _expanded_rows(
         solved = xp.concat([solved, group.spare[:, :, None]], axis=2)
     solved = found.solve(solved)
     left = xp.concat([b[:, :, None], xp.concat([solved, xp.zeros_like(solved[:, :1, :])], axis=1)], axis=2)
-    products = tree.cotangent(
-        model,
-        kernel=linear.times(b, None),
-        likelihood=tree.cotangent(model.likelihood, noise_variance=b if group.counts is None else b / group.counts),
-    )
+    by_noise = b if group.counts is None else b / group.counts
+    products = cotangent_with_noise(model, by_noise, kernel=linear.times(b, None))
     moved = {name: scale for name, scale in scales.items() if not name.startswith("mean_function.")}
     forms = left.mT @ by_coordinate(xp, products, moved, (G, C))  # [G, 1 + P (+ 1), m]
     V_slopes, error_slopes = forms[:, 0, :], -forms[:, 1 : P + 1, :]

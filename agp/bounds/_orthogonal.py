@@ -7,7 +7,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._batch import Batch
 from agp.bounds._collapsed import Statistics, bound_of_rows, totals_of
 from agp.bounds._evidence import targets_of
-from agp.bounds._row_noise import LOG_2PI, RowNoise
+from agp.bounds._row_noise import LOG_2PI, RowNoise, cotangent_with_noise
 from agp.linalg import (
     block_diagonal,
     cholesky,
@@ -65,8 +65,7 @@ def free_collapsed_bound(
         model_bar, S_bar, common_bar, X_bar = pull_totals(totals_bar)
         if S_second is not None:
             S_bar = S_bar + block_diagonal([None, S_second], sizes)
-        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=tree.add(noise_bar, common_bar))
-        own = tree.cotangent(model, likelihood=likelihood_bar, second=second_bar)
+        own = cotangent_with_noise(model, tree.add(noise_bar, common_bar), second=second_bar)
         return tree.add(tree.add(model_bar, own), pull_Kuu(relative_cholesky_pullback(L, S_bar))), X_bar
 
     return value - kl, pullback
@@ -172,12 +171,7 @@ def tight_bound(model: Any, batch: Batch, /, *, sizes: tuple[int, ...]) -> tuple
         model_bar, X_bar = pull_features(B.solve_triangular(L, A_bar, transpose=True), xp.zeros_like(r[:, 0]), bar * al)
         inducing_bar, kernel_bar, X_full_bar = pull_Kff(-0.5 * P * bar * inverse)
         noise_bar = tree.add(noise.pull(diagonal(through) + diagonal(T_bar)), pull_logs(bar))
-        own = tree.cotangent(
-            model,
-            kernel=kernel_bar,
-            inducing=inducing_bar,
-            likelihood=tree.cotangent(model.likelihood, noise_variance=noise_bar),
-        )
+        own = cotangent_with_noise(model, noise_bar, kernel=kernel_bar, inducing=inducing_bar)
         through_factor = pull_Kuu(relative_cholesky_pullback(L, -lower_of(A_bar, A.mT)))
         return tree.add(tree.add(model_bar, own), through_factor), tree.add(X_bar, X_full_bar)
 

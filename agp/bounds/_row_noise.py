@@ -17,6 +17,12 @@ FOLDED_ROWS = 2**16
 """The number of rows of a lazy array whose logarithms are computed together."""
 
 
+def cotangent_with_noise(model: Any, noise_bar: Array | None, /, **others: Any) -> Any:
+    """Return the cotangent of a model, given those of the noise variance of its likelihood and of its other fields."""
+    likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
+    return tree.cotangent(model, likelihood=likelihood_bar, **others)
+
+
 class RowNoise(NamedTuple):
     """The noise variances of rows."""
 
@@ -46,12 +52,12 @@ class RowNoise(NamedTuple):
     def correction(self, outputs: int, /) -> tuple[Array | None, Pullback]:
         """The logarithms -P / 2 sum_n ((w_n - 1) log(2 pi v_n) + log w_n), and ``bar -> noise_bar`` (0-d).
 
-        Both are None without weights.
+        Both are None without weights. For variances [S, N], the logarithms are [S], without a pullback.
         """
         if self.weights is None:
             return None, lambda _: None
         xp, (v, w) = backend_of(self.weights).xp, self
-        value = -0.5 * outputs * xp.sum((w - 1.0) * (LOG_2PI + xp.log(v)) + xp.log(w))
+        value = -0.5 * outputs * xp.sum((w - 1.0) * (LOG_2PI + xp.log(v)) + xp.log(w), axis=-1)
         return value, lambda bar: -0.5 * outputs * bar * xp.sum((w - 1.0) / v)
 
 
@@ -116,6 +122,6 @@ def split_logarithms(common: Array, weights: Array | None, excess: Array, /) -> 
 def _logarithms(common: Array, rows: tuple[Array, Array | None]) -> tuple[Array, Pullback]:
     """Compute `split_logarithms` of rows, and its pullback ``bar -> common_bar``."""
     excess, weights = rows
-    slopes = -excess / (common * (common + excess))
+    slopes = -split_weights_slope(common, excess)
     slope = backend_of(common).xp.sum(slopes if weights is None else weights * slopes)
     return split_logarithms(common, weights, excess), lambda bar: bar * slope

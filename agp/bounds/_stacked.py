@@ -57,21 +57,13 @@ def _parts(
     for start in range(0, noise.shape[0], step):
         places = slice(start, min(start + step, noise.shape[0]))
         rows = RowNoise.of(noise[places, None], batch)
-        K = _part_of_stack(kernel, places).stacked_covariance(X)[0]
-        K = K if level is None else K + level
+        K = tree.add(_part_of_stack(kernel, places).stacked_covariance(X)[0], level)
         L = B.cholesky(add_diagonal(K, xp.broadcast_to(rows.by_row, K.shape[:2])))
         white = xp.stack([B.solve_triangular(L[s, ...], y) for s in range(L.shape[0])])
         log_det = 2.0 * xp.sum(xp.log(diagonal(L)), axis=-1)
         value = -0.5 * (xp.sum(white * white, axis=(1, 2)) + P * log_det + N * P * LOG_2PI)
-        yield value + _correction(rows, P), L, RowNoise(xp.broadcast_to(rows.variance, K.shape[:2]), rows.weights), y
-
-
-def _correction(rows: RowNoise, outputs: int) -> Any:
-    """Return the logarithms [S] of `RowNoise.correction`, or 0 without weights."""
-    if rows.weights is None:
-        return 0.0
-    xp, (v, w) = backend_of(rows.weights).xp, rows
-    return -0.5 * outputs * xp.sum((w - 1.0) * (LOG_2PI + xp.log(v)) + xp.log(w), axis=-1)
+        variances = xp.broadcast_to(rows.variance, K.shape[:2])
+        yield tree.add(value, rows.correction(P)[0]), L, RowNoise(variances, rows.weights), y
 
 
 def _part_of_stack(stack: Any, places: slice, /) -> Any:

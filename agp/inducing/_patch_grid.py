@@ -92,12 +92,12 @@ class PatchGrid:
         more = f" and {C} channels" if C > 1 else ""
         return f"patches of {h} x {w} pixels{more}{' with places' if self.located else ''}"
 
-    def usual_kernel(self) -> Kernel:
-        """Return an RBF kernel of the pixels. For located patches, multiply it by a Matern32 kernel of the centres."""
+    def usual_kernel(self, pixels: Kernel | None = None) -> Kernel:
+        """Return `pixels`, by default RBF. For located patches, multiply it by a Matern32 kernel of the centres."""
+        pixels = RBF() if pixels is None else pixels
         if not self.located:
-            return RBF()
-        place = self.pixels, self.pixels + 1
-        return RBF().on(range(self.pixels)) * Matern32(1.0).on(place)
+            return pixels
+        return pixels.on(range(self.pixels)) * Matern32(1.0).on((self.pixels, self.pixels + 1))
 
     def check_images(self, X: Array) -> None:
         """Raise ValueError unless X has H W C columns."""

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.checks import check_whole
+from agp.checks import check_equal, check_whole
 from agp.inducing._base import FeatureMap, Inducing
 from agp.inducing._points import NUM_INDUCING
 from agp.kernels import Features, Kernel, Sum
@@ -100,13 +100,8 @@ class JointInducing(Inducing):
 
     def check(self, kernel: Kernel, /) -> None:
         _check_sum(self, kernel)
-        if len({part.width for part in self.parts}) > 1:
-            widths = ", ".join(str(part.width) for part in self.parts)
-            msg = (
-                f"the parts of a JointInducing take inputs with different numbers of columns ({widths}); make the "
-                "numbers equal."
-            )
-            raise ValueError(msg)
+        differ = "the parts of a JointInducing take inputs with different numbers of columns"
+        check_equal(differ, (part.width for part in self.parts))
         for part, k in self._terms(kernel):
             part.check(k)
 

@@ -35,7 +35,12 @@ class ActiveDims(Kernel):
         return self._on(X.shape[-1], *evaluate(self.kernel, select_columns(X, self.columns), others))
 
     def linearise(self, X: Array, /) -> Linearisation | None:
-        found = self.kernel.linearise(select_columns(X, self.columns))
+        return self._linearise(self.kernel.linearise(select_columns(X, self.columns)))
+
+    def linearise_groups(self, X: Array, /) -> Linearisation | None:
+        return self._linearise(self.kernel.linearise_groups(select_columns(X, self.columns)))
+
+    def _linearise(self, found: Linearisation | None) -> Linearisation | None:
         if found is None:
             return None
         return Linearisation(
@@ -43,12 +48,6 @@ class ActiveDims(Kernel):
             lambda K_bar: tree.cotangent(self, kernel=found.pull(K_bar)),
             lambda a, W=None: tree.cotangent(self, kernel=found.times(a, W)),
         )
-
-    def linearise_groups(self, X: Array, /) -> Linearisation | None:
-        found = self.kernel.linearise_groups(select_columns(X, self.columns))
-        if found is None:
-            return None
-        return Linearisation(found.K, None, lambda a, W=None: tree.cotangent(self, kernel=found.times(a, W)))
 
     def inverse_scales(self, width: int, /) -> Array | None:
         factors = self.kernel.inverse_scales(len(self.columns))
@@ -84,7 +83,7 @@ class ActiveDims(Kernel):
         return self.kernel.random_features(rng, count, len(self.columns)).on(self.columns)
 
     @property
-    def floats_per_entry(self) -> int:
+    def floats_per_entry(self) -> int:  # type: ignore[override]
         return self.kernel.floats_per_entry
 
     def scale_by(self, factor: Array | float, /) -> Kernel:

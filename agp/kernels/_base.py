@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.kernels._features import Features
-from agp.kernels._linearisation import (
-    Linearisation,
-)
+from agp.kernels._linearisation import Linearisation
 from agp.kernels._quadratic_forms import quadratic_forms
 from agp.kernels._stacks import Stackable
 from agp.repairs import at_inputs
@@ -180,10 +178,8 @@ class Kernel(Stackable, tree.Part, ABC):
         """
         return quadratic_forms(self, X, w)
 
-    @property
-    def floats_per_entry(self) -> int:
-        """The number of arrays that an evaluation stores, each with the shape of K; used for memory budgets."""
-        return 3
+    floats_per_entry: ClassVar[int] = 3
+    """The number of arrays that an evaluation stores, each with the shape of K; used for memory budgets."""
 
     @abstractmethod
     def from_data(self, X: Array, variance: float, /) -> Self:

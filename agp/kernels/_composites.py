@@ -16,7 +16,7 @@ from agp.kernels._linearisation import (
     apply_weights,
     multiply_linearisations,
     sum_linearisations,
-    times_groups,
+    times_symmetric,
 )
 from agp.kernels._parameters import check_number
 from agp.kernels._stacks import add_stacks, multiply_stacks, spread_scalars
@@ -36,7 +36,7 @@ def evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback
     """Return the covariances of a kernel for inputs [N, D] or for groups of inputs [G, N, D]."""
     if X.ndim == 3:
         return kernel.grouped_covariance(X, Z)
-    return kernel(X) if Z is None else kernel(X, Z)
+    return kernel(X, Z)
 
 
 @tree.model
@@ -64,7 +64,7 @@ class _Composite(Kernel):
         return None if None in found else self._join(self, found)  # type: ignore[arg-type]
 
     @property
-    def floats_per_entry(self) -> int:
+    def floats_per_entry(self) -> int:  # type: ignore[override]
         return sum(part.floats_per_entry for part in self.parts)
 
     def check(self, width: int, /) -> None:
@@ -85,8 +85,7 @@ class Sum(_Composite):
         return self._sum(part.diag(X) for part in self.parts)
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        return add_stacks([part.stacked_covariance(*inputs) for part in self.parts])
+        return add_stacks([part.stacked_covariance(X, Z) for part in self.parts])
 
     def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
         return add_stacks([part.stacked_variances(X) for part in self.parts])
@@ -141,8 +140,7 @@ class Product(_Composite):
         return self._product([part.diag(X) for part in self.parts])
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        return multiply_stacks([part.stacked_covariance(*inputs) for part in self.parts])
+        return multiply_stacks([part.stacked_covariance(X, Z) for part in self.parts])
 
     def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
         return multiply_stacks([part.stacked_variances(X) for part in self.parts])
@@ -208,7 +206,12 @@ class Scaled(Kernel):
         return self._scale_parts(*evaluate(self.kernel, X, Z))
 
     def linearise(self, X: Array, /) -> Linearisation | None:
-        found = self.kernel.linearise(X)
+        return self._linearise(self.kernel.linearise(X))
+
+    def linearise_groups(self, X: Array, /) -> Linearisation | None:
+        return self._linearise(self.kernel.linearise_groups(X))
+
+    def _linearise(self, found: Linearisation | None) -> Linearisation | None:
         if found is None:
             return None
         K, pull, times = found
@@ -218,22 +221,10 @@ class Scaled(Kernel):
             return tree.cotangent(self, variance=variance_bar, kernel=pull(self.variance * K_bar))
 
         def times_both(a: Array, W: Array | None = None) -> Any:
-            by_variance = backend_of(K).symmetric_product(apply_weights(W, K), a)
+            by_variance = times_symmetric(apply_weights(W, K), a)
             return tree.cotangent(self, variance=by_variance, kernel=times(self.variance * a, W))
 
         return Linearisation(self.variance * K, pull_both, times_both)
-
-    def linearise_groups(self, X: Array, /) -> Linearisation | None:
-        found = self.kernel.linearise_groups(X)
-        if found is None:
-            return None
-        K, _, times = found
-
-        def times_both(a: Array, W: Array | None = None) -> Any:
-            by_variance = times_groups(apply_weights(W, K), a)
-            return tree.cotangent(self, variance=by_variance, kernel=times(self.variance * a, W))
-
-        return Linearisation(self.variance * K, None, times_both)
 
     def inverse_scales(self, width: int, /) -> Array | None:
         return self.kernel.inverse_scales(width)
@@ -242,7 +233,7 @@ class Scaled(Kernel):
         return self._scale_parts(*self.kernel.diag(X))
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        K, pull = self.kernel.stacked_covariance(*((X,) if Z is None else (X, Z)))
+        K, pull = self.kernel.stacked_covariance(X, Z)
         factor = spread_scalars(self.variance)
         return factor * K, lambda bar: pull(factor * bar)
 
@@ -260,7 +251,7 @@ class Scaled(Kernel):
         return self.variance * K, pullback
 
     @property
-    def floats_per_entry(self) -> int:
+    def floats_per_entry(self) -> int:  # type: ignore[override]
         return self.kernel.floats_per_entry + 1
 
     def from_data(self, X: Array, variance: float, /) -> Self:

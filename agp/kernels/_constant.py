@@ -58,6 +58,7 @@ class Constant(_WithoutInputs):
     """
 
     short_name: ClassVar[str] = "constant"
+    floats_per_entry: ClassVar[int] = 1
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -97,10 +98,6 @@ class Constant(_WithoutInputs):
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return features_of(self.variance)
 
-    @property
-    def floats_per_entry(self) -> int:
-        return 1
-
 
 @tree.model
 class White(_WithoutInputs):
@@ -130,6 +127,7 @@ class White(_WithoutInputs):
     """
 
     short_name: ClassVar[str] = "white"
+    floats_per_entry: ClassVar[int] = 2
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -161,7 +159,3 @@ class White(_WithoutInputs):
             "likelihood's noise instead."
         )
         raise TypeError(msg)
-
-    @property
-    def floats_per_entry(self) -> int:
-        return 2

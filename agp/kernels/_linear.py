@@ -50,6 +50,7 @@ class Linear(Kernel):
     variance_unit: Array | None = tree.unit(default=None)
     takes_groups: ClassVar[bool] = True
     slopes: ClassVar[tuple[str, ...]] = ("variance",)
+    floats_per_entry: ClassVar[int] = 2
 
     @classmethod
     def centred(cls, X: Array, /) -> Self:
@@ -135,10 +136,6 @@ class Linear(Kernel):
 
     def _bar(self, by_column: Array) -> "Linear":
         return tree.cotangent(self, variance=per_column(by_column, self.variance))
-
-    @property
-    def floats_per_entry(self) -> int:
-        return 2
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         if self.centre is not None:

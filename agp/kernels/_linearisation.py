@@ -46,11 +46,21 @@ def times_groups(W: Array, a: Array, /) -> Array:
     return (W @ a[:, :, None])[:, :, 0]
 
 
+def times_symmetric(W: Array, a: Array, /) -> Array:
+    """Return sum_m W_nm a_m [N, P] for a symmetric W [N, N], or the same for groups, as `times_groups` does."""
+    return times_groups(W, a) if W.ndim == 3 else backend_of(W).symmetric_product(W, a)
+
+
 def distance_times_groups(x: Array, W: Array, a: Array, /) -> Array:
     """Return sum_m W_gnm (x_gnd - x_gmd)^2 a_gm [G, N, D] for x [G, N, D], W [G, N, N] and a [G, N]."""
-    xp, D, a = backend_of(x).xp, x.shape[2], a[:, :, None]
-    products = W @ xp.concat([a, a * x, a * (x * x)], axis=2)
-    return x * x * products[:, :, :1] - 2.0 * x * products[:, :, 1 : D + 1] + products[:, :, D + 1 :]
+    xp, a = backend_of(x).xp, a[:, :, None]
+    return _combine_powers(x, W @ xp.concat([a, a * x, a * (x * x)], axis=2))
+
+
+def _combine_powers(x: Array, products: Array) -> Array:
+    """Return x^2 p_0 - 2 x p_1 + p_2 for x [..., D] and sums p [..., 1 + 2 D] over 1, x' and x'^2."""
+    D = x.shape[-1]
+    return x * x * products[..., :1] - 2.0 * x * products[..., 1 : D + 1] + products[..., D + 1 :]
 
 
 class DistanceSums(NamedTuple):
@@ -71,12 +81,11 @@ class DistanceSums(NamedTuple):
 
     def times(self, W: Array, a: Array, /) -> Array:
         """Return sum_m W_nm (x_nd - x_md)^2 a_mp [N, P, D] for a symmetric W [N, N] and a [N, P]."""
-        B, D = backend_of(W), self.x.shape[1]
+        B = backend_of(W)
         if self.differences:
             return B.xp.stack([B.symmetric_product(W * squares, a) for squares in self._squares()], axis=-1)
         powers = B.xp.concat([B.xp.ones_like(self.x[:, :1]), self.x, self.x * self.x], axis=1)
-        products, x = times_vectors(W, a, powers), self.x[:, None, :]
-        return x * x * products[:, :, :1] - 2.0 * x * products[:, :, 1 : D + 1] + products[:, :, D + 1 :]
+        return _combine_powers(self.x[:, None, :], times_vectors(W, a, powers))
 
     def _squares(self) -> Iterator[Array]:
         for d in range(self.x.shape[1]):

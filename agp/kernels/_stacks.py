@@ -41,8 +41,7 @@ class Stackable:
         pullback
             A function ``K_bar -> (X_bar, Z_bar)``, or ``K_bar -> (X_bar,)`` if Z is omitted.
         """
-        inputs = (X,) if Z is None else (X, Z)
-        found = [self.setting(s)(*inputs) for s in range(count_settings(self))]  # type: ignore[operator]
+        found = [self.setting(s)(X, Z) for s in range(count_settings(self))]  # type: ignore[operator]
 
         def pullback(K_bar):
             bars = zip(*(pull(K_bar[s, ...])[1:] for s, (_, pull) in enumerate(found)), strict=True)

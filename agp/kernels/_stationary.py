@@ -13,22 +13,9 @@ from agp import tree
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like, to_numpy
 from agp.chunking import column_spreads, unit_by_column
 from agp.kernels._base import ConstantVariance
-from agp.kernels._distance import (
-    group_distances,
-    least_root,
-    least_square,
-    own_distances,
-    safe_sqrt,
-    squared_distances,
-)
+from agp.kernels._distance import group_distances, least_root, least_square, own_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
-from agp.kernels._linearisation import (
-    DistanceSums,
-    Linearisation,
-    apply_weights,
-    distance_times_groups,
-    times_groups,
-)
+from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights, distance_times_groups, times_groups
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._stacks import spread_scalars, stacked_distances
 from agp.tree import POSITIVE
@@ -278,14 +265,11 @@ class Matern(Stationary):
 
     degrees: ClassVar[int]
     """Twice the smoothness: the degrees of freedom of the spectral density, a Student-t."""
+    floats_per_entry: ClassVar[int] = 4  # one more array for the square root
 
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
         normals = rng.standard_normal((count, width))
         return normals * (self.degrees / rng.chisquare(self.degrees, (count, 1))) ** 0.5
-
-    @property
-    def floats_per_entry(self) -> int:
-        return 4  # one more array for the square root
 
 
 @tree.model
@@ -446,6 +430,8 @@ class RationalQuadratic(Stationary):
     short_name: ClassVar[str] = "rq"
     alpha: Array = tree.param(POSITIVE, default=None)
 
+    floats_per_entry: ClassVar[int] = 5  # one more array for the distances, which are used in the cotangent of alpha
+
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         # u = 1 + r2 / (2 alpha), g = u^-alpha, g' = -u^(-alpha - 1) / 2
         xp = backend_of(r2).xp
@@ -464,10 +450,6 @@ class RationalQuadratic(Stationary):
         t = 0.5 * r2 / self.alpha
         log1p = xp.log1p(t)
         return {"alpha": (t / (1.0 + t) - log1p) * xp.exp(-self.alpha * log1p)}
-
-    @property
-    def floats_per_entry(self) -> int:
-        return 5  # one more array for the distances, which are used in the cotangent of alpha
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         return tree.with_defaults(super().from_data(X, variance), alpha=1.0)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
+from agp.checks import check_choice
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._categories import OrderedCategories, Tails
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
@@ -52,13 +53,6 @@ LINKS = {
         closed=False,
     ),
 }
-
-
-def check_link(name: str) -> None:
-    """Raise ValueError unless a link has this name."""
-    if name not in LINKS:
-        msg = f"link is {name!r}, but must be {' or '.join(map(repr, LINKS))}."
-        raise ValueError(msg)
 
 
 def _pull_density(B: Backend, bar: Array, sign: Array, log_slope: Array, value: Array, share: float) -> tuple[Array]:
@@ -162,7 +156,7 @@ class Bernoulli(OrderedCategories, ByQuadrature):
         if not 0.0 <= self.squash < 0.5:
             msg = f"squash is {self.squash!r}, but must be at least 0 and less than 0.5."
             raise ValueError(msg)
-        check_link(self.link)
+        check_choice("link", self.link, LINKS)
         super().check_parameters()
 
     def check_targets(self, y: Array, /) -> None:

@@ -5,8 +5,9 @@ from typing import Any, ClassVar, Literal
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_choice
 from agp.likelihoods._base import Prediction, check_number
-from agp.likelihoods._bernoulli import LINKS, check_link
+from agp.likelihoods._bernoulli import LINKS
 from agp.likelihoods._panels import FLOATS, ByPanels, Datum
 from agp.likelihoods._quadrature import ByQuadrature, nodes_and_weights
 from agp.likelihoods._quantiles import MAX_LOG, MIN_PROBABILITY, ObservationModel, beta_tail
@@ -161,7 +162,7 @@ class Beta(ByPanels, ByQuadrature):
 
     def check_parameters(self) -> None:
         check_number("precision", self.precision)
-        check_link(self.link)
+        check_choice("link", self.link, LINKS)
         super().check_parameters()
 
     def check_targets(self, y: Array, /) -> None:

@@ -80,10 +80,8 @@ class LogNormal(Likelihood):
         log_y = backend_of(y).xp.log(y)
         return self.logs.predictive_log_density(mu, var, log_y) - _log_jacobian(log_y)
 
-    def predictive_quantiles(
-        self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1, shares: Array | None = None
-    ) -> Array:
-        log_quantiles = self.logs.predictive_quantiles(mu, var, levels, samples=samples, shares=shares)
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], shares: Array | None) -> Array:
+        log_quantiles = self.logs._quantiles(mu, var, levels, shares)
         xp = backend_of(mu).xp
         least = float(xp.finfo(mu.dtype).smallest_normal)
         return xp.maximum(capped_exp(log_quantiles), xp.full_like(log_quantiles, least))

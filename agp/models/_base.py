@@ -1,8 +1,9 @@
 """The base class of models, with the bound, the predictions, and the interface that other subpackages use."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import Batch
@@ -14,7 +15,7 @@ from agp.checks import (
     known_of_rows,
 )
 from agp.gradient import GradientMode, bound_of_batch
-from agp.likelihoods import Likelihood, Prediction
+from agp.likelihoods import Likelihood
 from agp.models._constructor import complete_constructor, takes_shared_arguments
 from agp.predictors import FREQUENCIES, FunctionSamples, Predictor
 from agp.priors import Priors
@@ -22,6 +23,24 @@ from agp.processes import Process, SparsePrior
 from agp.random import Draws, prefix_draws
 from agp.repairs import public, speculate
 from agp.summaries import html_with_fallback, summary_html
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def by_predictor(
+    method: Callable[Concatenate[Predictor, Array, Arguments], Result], /
+) -> Callable[Concatenate["Model", Array, Arguments], Result]:
+    """Return the method of models that checks X, builds a predictor, and calls this method of it."""
+
+    @public
+    @wraps(method)
+    def call(self: "Model", X: Array, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return method(self._predictor_at(X, kwargs.get("memory")), X, *args, **kwargs)  # type: ignore[arg-type]
+
+    summary = (method.__doc__ or "").partition("\n")[0]
+    call.__doc__ = f"{summary}\n\nThe arguments and errors are those of `Predictor.{method.__name__}`."
+    return call
 
 
 class Model(ABC):
@@ -148,111 +167,20 @@ class Model(ABC):
         self._check_parts()
         return self.predictor(memory=memory)
 
-    @public
-    def predict(
-        self,
-        X: Array,
-        /,
-        *,
-        observed: bool = False,
-        offset: Array | None = None,
-        noise: Array | None = None,
-        memory: float | None = None,
-    ) -> Prediction:
-        """Predict means and variances [..., N, P] at X [..., N, D]; see `Predictor.predict`."""
-        known = {"offset": offset, "noise": noise, "memory": memory}
-        return self._predictor_at(X, memory).predict(X, observed=observed, **known)
-
-    @public
-    def predict_mean(
-        self,
-        X: Array,
-        /,
-        *,
-        observed: bool = False,
-        offset: Array | None = None,
-        noise: Array | None = None,
-        memory: float | None = None,
-    ) -> Array:
-        """Predict only the means [..., N, P]; see `Predictor.predict_mean`."""
-        known = {"offset": offset, "noise": noise, "memory": memory}
-        return self._predictor_at(X, memory).predict_mean(X, observed=observed, **known)
-
-    @public
-    def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
-        """Compute the derivatives [..., N, P, D] of means and variances with respect to X; see `Predictor.gradient`."""
-        return self._predictor_at(X, memory).gradient(X, memory=memory)
-
-    @public
-    def quantile(
-        self,
-        X: Array,
-        q: float | Sequence[float],
-        /,
-        *,
-        offset: Array | None = None,
-        noise: Array | None = None,
-        memory: float | None = None,
-    ) -> Array:
-        """Compute quantiles [..., N, K] of observations, or [Q, ..., N, K] for Q levels; see `Predictor.quantile`."""
-        return self._predictor_at(X, memory).quantile(X, q, offset=offset, noise=noise, memory=memory)
-
-    @public
-    def interval(
-        self,
-        X: Array,
-        level: float = 0.9,
-        /,
-        *,
-        offset: Array | None = None,
-        noise: Array | None = None,
-        memory: float | None = None,
-    ) -> tuple[Array, Array]:
-        """Compute intervals that contain an observation with probability `level`; see `Predictor.interval`."""
-        return self._predictor_at(X, memory).interval(X, level, offset=offset, noise=noise, memory=memory)
-
-    @public
-    def predict_covariance(self, X: Array, /, *, cross_outputs: bool = False) -> Array:
-        """Compute joint covariances [..., P, N, N]; see `Predictor.predict_covariance`."""
-        return self._predictor_at(X).predict_covariance(X, cross_outputs=cross_outputs)
-
-    @public
-    def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
-        """Draw joint samples [..., S, N, P] of the latent functions at X; see `Predictor.sample`."""
-        return self._predictor_at(X).sample(X, count, seed=seed)
+    predict = by_predictor(Predictor.predict)
+    predict_mean = by_predictor(Predictor.predict_mean)
+    gradient = by_predictor(Predictor.gradient)
+    quantile = by_predictor(Predictor.quantile)
+    interval = by_predictor(Predictor.interval)
+    predict_covariance = by_predictor(Predictor.predict_covariance)
+    sample = by_predictor(Predictor.sample)
+    log_density = by_predictor(Predictor.log_density)
+    mean_log_density = by_predictor(Predictor.mean_log_density)
 
     @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
         """Draw function samples that can be evaluated at any inputs; see `Predictor.sample_functions`."""
         return self.predictor().sample_functions(count, seed=seed, features=features)
-
-    @public
-    def log_density(
-        self,
-        X: Array,
-        y: Array,
-        /,
-        *,
-        offset: Array | None = None,
-        noise: Array | None = None,
-        memory: float | None = None,
-    ) -> Array:
-        """Compute log p(y_n | x_n, data) [N] for each row; see `Predictor.log_density`."""
-        return self._predictor_at(X, memory).log_density(X, y, offset=offset, noise=noise, memory=memory)
-
-    @public
-    def mean_log_density(
-        self,
-        X: Array,
-        y: Array,
-        /,
-        *,
-        offset: Array | None = None,
-        noise: Array | None = None,
-        memory: float | None = None,
-    ) -> Array:
-        """Average the log densities over the samples of a deep process; see `Predictor.mean_log_density`."""
-        return self._predictor_at(X, memory).mean_log_density(X, y, offset=offset, noise=noise, memory=memory)
 
     # -- protocol: data of the model ---------------------------------------------------------------------------------
 

@@ -8,13 +8,9 @@ from agp.backend import Array, Pullback, asarray_like
 from agp.bounds import Batch, estimated_evidence, preconditioning_root, targets_of
 from agp.checks import check_positive, check_whole
 from agp.chunking import rows_within, tile_rows
-from agp.kernels import Kernel
-from agp.likelihoods import Gaussian
-from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
-from agp.models._regression import Regression, check_without_white, exact_process, prepare_regression
+from agp.models._regression import Regression, WithData, check_without_white, exact_process, prepare_regression
 from agp.models._start import exact_parts, held_in_memory, initialise_model
-from agp.priors import Priors
 from agp.processes import Iterative, Process
 from agp.random import Draws, generator
 
@@ -31,7 +27,7 @@ PRECONDITIONER_COPIES = 16
 
 
 @tree.model
-class CGGP(Regression):
+class CGGP(WithData, Regression):
     """Exact GP regression with preconditioned conjugate gradients: O(N^2) time per iteration and O(N) memory.
 
     The model is that of `GPR`, with Gaussian noise. `CGGP` stores the N x N matrix K only if it fits in the memory
@@ -87,16 +83,7 @@ class CGGP(Regression):
     True
     """
 
-    kernel: Kernel
-    likelihood: Gaussian
     _: KW_ONLY
-    X: Array = tree.constant()
-    y: Array = tree.constant()
-    mean_function: Mean = ZeroMean()
-    priors: Priors = ()
-    weights: Array | None = tree.constant(default=None, optional=True)
-    offset: Array | None = tree.constant(default=None, optional=True)
-    noise: Array | None = tree.constant(default=None, optional=True)
     rank: int = RANK
     probes: int = 10
     tolerance: float = 1e-4

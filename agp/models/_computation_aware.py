@@ -10,16 +10,12 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import Batch, Loss, computation_aware_bound, projection_of, support_moments, targets_of
 from agp.checks import as_columns, check_test_inputs, check_whole
 from agp.chunking import budget, column_spreads, mebibytes, tile_rows
-from agp.kernels import Kernel
-from agp.likelihoods import Gaussian
 from agp.linalg import nonnegative
-from agp.means import Mean, ZeroMean
 from agp.models._gpr import GPR
 from agp.models._parts import ExactParts
-from agp.models._regression import HoldsData, check_without_white, prepare_regression
+from agp.models._regression import WithData, check_without_white, prepare_regression
 from agp.models._start import exact_parts, initialise_model, refuse_lazy_rows
 from agp.posteriors import InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
-from agp.priors import Priors
 from agp.processes import ComputationAware, Process
 from agp.random import generator
 from agp.repairs import public
@@ -45,7 +41,7 @@ class Uncertainty(NamedTuple):
 
 
 @tree.model
-class CaGP(HoldsData, InverseOwner):
+class CaGP(WithData, InverseOwner):
     """Computation-aware GP regression with Gaussian noise: the variance includes the approximation error.
 
     Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. The posterior
@@ -98,18 +94,9 @@ class CaGP(HoldsData, InverseOwner):
     [0.355, 0.03, 0.002, 0.002]
     """
 
-    kernel: Kernel
-    likelihood: Gaussian  # type: ignore[assignment]
     _: KW_ONLY
     actions: Actions
-    X: Array = tree.constant()
-    y: Array = tree.constant()
     posterior: Projected = ProjectedCholesky()
-    mean_function: Mean = ZeroMean()
-    priors: Priors = ()
-    weights: Array | None = tree.constant(default=None, optional=True)
-    offset: Array | None = tree.constant(default=None, optional=True)
-    noise: Array | None = tree.constant(default=None, optional=True)
     loss: Loss = "elbo"
     capped: bool = False
 

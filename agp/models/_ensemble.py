@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback
 from agp.bounds import Batch
+from agp.checks import check_equal
 from agp.likelihoods import Likelihood
 from agp.models._base import Model
 from agp.priors import Priors
@@ -18,8 +19,38 @@ OF_MODELS = ("kernel", "mean_function", "process")
 """Attributes that only the models of an ensemble have."""
 
 
+class OfModels(Model):
+    """Base class of models that consist of models of the same data."""
+
+    models: tuple[Any, ...]
+
+    inducing: ClassVar[None] = None
+    posterior: ClassVar[None] = None
+    stochastic: ClassVar[bool] = False
+
+    @property
+    def outputs(self) -> int:
+        return self.models[0].outputs
+
+    def _reference(self) -> tuple[str, Array]:
+        return self.models[0]._reference()
+
+    @property
+    def _width(self) -> int:
+        return self.models[0]._width
+
+    def _on_first_datum(self) -> Self:
+        return self._with_models(lambda model: model._on_first_datum())
+
+    def _with_models(self, change: Callable[[Model], Any]) -> Self:
+        """Return the model with the changed models; if no model changes, return the model itself."""
+        new = tuple(change(model) for model in self.models)
+        same = all(a is b for a, b in zip(new, self.models, strict=True))
+        return self if same else dataclasses.replace(self, models=new)  # type: ignore[type-var]
+
+
 @tree.model
-class Ensemble(Model):
+class Ensemble(OfModels):
     """A weighted average of models that were fitted to the same data, for example with different kernels.
 
     If the models' latent functions have the means m_k and the variances v_k, those of the ensemble have the mean
@@ -61,9 +92,6 @@ class Ensemble(Model):
     spread: float = 1.0
     priors: Priors = ()
 
-    inducing: ClassVar[None] = None
-    posterior: ClassVar[None] = None
-    stochastic: ClassVar[bool] = False
     _built_by: ClassVar[str] = "{name}(models, weights) builds one"
 
     def __post_init__(self) -> None:
@@ -83,10 +111,6 @@ class Ensemble(Model):
     def likelihood(self) -> Likelihood:  # type: ignore[override]
         """The likelihood of the first model."""
         return self.models[0].likelihood
-
-    @property
-    def outputs(self) -> int:
-        return self.models[0].outputs
 
     @property
     def _holds_data(self) -> bool:  # type: ignore[override]
@@ -137,11 +161,8 @@ class Ensemble(Model):
 
     def _check_equal(self, what: str, of: Callable[[Model], Any]) -> None:
         """Raise ValueError unless a property has the same value for all models."""
-        found = [of(model) for model in self.models]
-        if len(set(found)) > 1:
-            several = ", ".join(map(str, found))
-            msg = f"the models of an Ensemble have different {what} ({several}); average models of the same kind."
-            raise ValueError(msg)
+        differ = f"the models of an Ensemble have different {what}"
+        check_equal(differ, map(of, self.models), "average models of the same kind")
 
     # -- bound ------------------------------------------------------------------------------------------------------
 

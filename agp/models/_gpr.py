@@ -1,25 +1,20 @@
 """Exact GP regression."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback
 from agp.bounds import Batch, Expansion, expand_evidence, leave_one_out, log_evidence
-from agp.kernels import Kernel
-from agp.likelihoods import Gaussian
-from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
-from agp.models._regression import Regression, exact_process, prepare_regression
+from agp.models._regression import Regression, WithData, exact_process, prepare_regression
 from agp.models._start import exact_parts, held_in_memory, initialise_model
-from agp.priors import Priors
 from agp.processes import Process
 from agp.repairs import public
 
 
 @tree.model
-class GPR(Regression):
+class GPR(WithData, Regression):
     """Exact GP regression with Gaussian noise, in O(N^3) time and O(N^2) memory.
 
     Parameters
@@ -55,17 +50,6 @@ class GPR(Regression):
 
     `agp.fit` trains the kernel, the noise variance and the mean function.
     """
-
-    kernel: Kernel
-    likelihood: Gaussian
-    _: KW_ONLY
-    X: Array = tree.constant()
-    y: Array = tree.constant()
-    mean_function: Mean = ZeroMean()
-    priors: Priors = ()
-    weights: Array | None = tree.constant(default=None, optional=True)
-    offset: Array | None = tree.constant(default=None, optional=True)
-    noise: Array | None = tree.constant(default=None, optional=True)
 
     inducing: ClassVar[None] = None
     _mixes: ClassVar[bool] = True

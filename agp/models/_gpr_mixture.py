@@ -1,7 +1,6 @@
 """Exact GP regression, averaged over the hyperparameters."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, to_numpy
@@ -11,6 +10,7 @@ from agp.likelihoods import Gaussian
 from agp.linalg import groups_of
 from agp.means import Mean, ZeroMean
 from agp.models._base import Model
+from agp.models._ensemble import OfModels
 from agp.models._gpr import GPR
 from agp.priors import Priors
 from agp.processes import ExactMixture, Settings, check_shares
@@ -22,7 +22,7 @@ SHOWN_SETTINGS = 48
 
 
 @tree.model
-class GPRMixture(Model):
+class GPRMixture(OfModels):
     """Exact GP regression with uncertain hyperparameters: a mixture of exact GPs with the same data.
 
     The predictive distribution is sum_s w_s p(y | x, data, theta_s), for S weighted settings theta_s of the
@@ -67,9 +67,6 @@ class GPRMixture(Model):
     level: Array | None = tree.constant(default=None, optional=True)
     priors: Priors = ()
 
-    inducing: ClassVar[None] = None
-    posterior: ClassVar[None] = None
-    stochastic: ClassVar[bool] = False
     _holds_data: ClassVar[bool] = True
     _built_by: ClassVar[str] = "agp.integrate(model) builds one"
 
@@ -97,10 +94,6 @@ class GPRMixture(Model):
     def likelihood(self) -> Gaussian:  # type: ignore[override]
         """The likelihood of `mode`."""
         return self.mode.likelihood
-
-    @property
-    def outputs(self) -> int:
-        return self.models[0].outputs
 
     @property
     def X(self) -> Array:  # noqa: N802 - as in `GPR`
@@ -151,9 +144,6 @@ class GPRMixture(Model):
         raise IndexError(msg)
 
     # -- protocol ---------------------------------------------------------------------------------------------------
-
-    def _reference(self) -> tuple[str, Array]:
-        return self.models[0]._reference()
 
     def _batch(self, X: Array, y: Array, /, **known: Any) -> Batch:
         return self.models[0]._batch(X, y, **known)
@@ -215,9 +205,3 @@ class GPRMixture(Model):
                 ends = weighted_quantiles(to_numpy(x), weights, (0.05, 0.95))
                 found[f"models.{i}.{name}"] = (ends[0, ...], ends[1, ...])
         return found
-
-    def _on_first_datum(self) -> Self:
-        return self._with_models(lambda model: model._on_first_datum())
-
-    def _with_models(self, change: Callable[[GPR], GPR]) -> Self:
-        return tree.replace(self, {"models": tuple(map(change, self.models))})

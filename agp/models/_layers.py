@@ -9,7 +9,7 @@ from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_whole
 from agp.chunking import column_spreads
 from agp.inducing import Inducing, Patches, PatchGrid, some_rows
-from agp.kernels import RBF, Kernel, Matern32
+from agp.kernels import RBF, Kernel
 from agp.means import Projection
 from agp.models._groups import group_sizes, start_of_groups
 from agp.models._initial_values import principal_directions
@@ -195,10 +195,7 @@ def _kernel(grid: PatchGrid, rows: Array) -> Kernel:
     """Return a patch kernel whose lengthscale is the square root of the summed pixel variances."""
     xp = backend_of(rows).xp
     total = float(xp.sum(xp.var(rows[:, : grid.pixels], axis=0)))
-    pixels = RBF(lengthscale=total**0.5 if total > 0.0 else 1.0)
-    if not grid.located:
-        return pixels
-    return pixels.on(range(grid.pixels)) * Matern32(1.0).on((grid.pixels, grid.pixels + 1))
+    return grid.usual_kernel(RBF(lengthscale=total**0.5 if total > 0.0 else 1.0))
 
 
 def _inner_layer(

@@ -8,18 +8,14 @@ from typing import Any, ClassVar, Self, Unpack
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, row_numbers
 from agp.bounds import Batch, Expansion, NearRows, expand_near, near_densities, near_evidence, targets_of
-from agp.checks import check_whole
+from agp.checks import check_choice, check_whole
 from agp.chunking import cached_rows, check_memory, row_ranges, rows_within, tile_rows
 from agp.inducing import Inducing
-from agp.kernels import Kernel
-from agp.likelihoods import Gaussian
 from agp.linalg import cholesky, lower_of, relative_cholesky_pullback
-from agp.means import Mean, ZeroMean
 from agp.models._base import WithInducing
 from agp.models._parts import ExactParts, SparseParts
-from agp.models._regression import Regression, check_without_white, prepare_regression
+from agp.models._regression import Regression, WithData, check_without_white, prepare_regression
 from agp.models._start import Observed, exact_parts, held_in_memory, initialise_model, sparse_parts
-from agp.priors import Priors
 from agp.processes import NearestNeighbours, Process, near_search, ordered_rows
 from agp.repairs import public
 
@@ -27,13 +23,15 @@ NEIGHBOURS = 50
 """The default number of neighbours."""
 
 
-class NearRegression(Regression):
+@tree.model
+class NearRegression(WithData, Regression):
     """Base class of regression with neighbours."""
 
-    neighbours: int
-    sets: Array | None
-    squares: Array | None
-    seed: int
+    _: KW_ONLY
+    squares: Array | None = tree.constant(default=None, optional=True)
+    sets: Array | None = tree.constant(default=None, optional=True)
+    neighbours: int = NEIGHBOURS
+    seed: int = 0
 
     _searches_rows: ClassVar[bool] = True
 
@@ -206,21 +204,8 @@ class NNGP(NearRegression):
     -5.6
     """
 
-    kernel: Kernel
-    likelihood: Gaussian
     _: KW_ONLY
-    X: Array = tree.constant()
-    y: Array = tree.constant()
-    mean_function: Mean = ZeroMean()
-    priors: Priors = ()
-    weights: Array | None = tree.constant(default=None, optional=True)
-    offset: Array | None = tree.constant(default=None, optional=True)
-    noise: Array | None = tree.constant(default=None, optional=True)
-    squares: Array | None = tree.constant(default=None, optional=True)
-    sets: Array | None = tree.constant(default=None, optional=True)
-    neighbours: int = NEIGHBOURS
     among: str = "earlier"
-    seed: int = 0
 
     inducing: ClassVar[None] = None
     stochastic: ClassVar[bool] = True
@@ -263,9 +248,7 @@ class NNGP(NearRegression):
 
     def _check_neighbours(self) -> None:
         super()._check_neighbours()
-        if self.among not in ("earlier", "others"):
-            msg = f"among is {self.among!r}, but must be 'earlier' or 'others'."
-            raise ValueError(msg)
+        check_choice("among", self.among, ("earlier", "others"))
 
     @property
     def _left_out(self) -> bool:
@@ -367,23 +350,10 @@ class VIF(WithInducing, NearRegression):
     [-22.9, -7.6, -5.6]
     """
 
-    kernel: Kernel
-    likelihood: Gaussian
     inducing: Inducing
     _: KW_ONLY
-    X: Array = tree.constant()
-    y: Array = tree.constant()
-    mean_function: Mean = ZeroMean()
     jitter: float | None = None
-    priors: Priors = ()
-    weights: Array | None = tree.constant(default=None, optional=True)
-    offset: Array | None = tree.constant(default=None, optional=True)
-    noise: Array | None = tree.constant(default=None, optional=True)
-    squares: Array | None = tree.constant(default=None, optional=True)
-    sets: Array | None = tree.constant(default=None, optional=True)
-    neighbours: int = NEIGHBOURS
     posterior_rows: int | None = None
-    seed: int = 0
 
     @classmethod
     def from_data(

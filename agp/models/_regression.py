@@ -2,6 +2,7 @@
 
 import numbers
 from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -12,10 +13,11 @@ from agp.chunking import budget, mebibytes, rows_within, tile_rows
 from agp.inducing import Points
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
-from agp.means import Mean
+from agp.means import Mean, ZeroMean
 from agp.models._base import Model, WithInducing
 from agp.models._start import Observed, prepare_data
 from agp.posteriors import Exact
+from agp.priors import Priors
 from agp.processes import Sparse
 from agp.repairs import public
 
@@ -131,6 +133,22 @@ class HoldsData(Model):
 
     def _check_parts(self) -> None:
         check_same_for_outputs(type(self), self.likelihood)
+
+
+@tree.model
+class WithData(HoldsData):
+    """Base class of models with the fields of `HoldsData`, of which those after the likelihood are passed by name."""
+
+    kernel: Kernel
+    likelihood: Gaussian  # type: ignore[assignment]
+    _: KW_ONLY
+    X: Array = tree.constant()
+    y: Array = tree.constant()
+    mean_function: Mean = ZeroMean()
+    priors: Priors = ()
+    weights: Array | None = tree.constant(default=None, optional=True)
+    offset: Array | None = tree.constant(default=None, optional=True)
+    noise: Array | None = tree.constant(default=None, optional=True)
 
 
 def check_one_noise(model_class: type, noise: Array | None) -> None:

@@ -179,12 +179,6 @@ def subsample(*arrays: Array) -> tuple[Array, ...]:
     return tuple(backend_of(x).gather(x, sample) for x in arrays)
 
 
-def repeat_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
-    """Repeat each row of X [n, D] and y [n, K] according to its weight [n] (`repetitions`)."""
-    index = repetitions(to_numpy(weights))
-    return (X, y) if index is None else (backend_of(X).gather(X, index), backend_of(y).gather(y, index))
-
-
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:
     """Return the means [P], the average variance, and the variances [P] of observations [N, P].
 

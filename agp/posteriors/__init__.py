@@ -57,6 +57,7 @@ from agp.posteriors._dual_inverse_free import DualInverses
 from agp.posteriors._inverse_free import InverseFreeFactor
 from agp.posteriors._likelihood import LikelihoodFactor
 from agp.posteriors._natural_state import NaturalState, WhiteSites
+from agp.posteriors._natural_steps import sites_of_moments
 from agp.posteriors._of_data import DatumSitesFactor, ExactFactor
 from agp.posteriors._orthogonal import OrthogonalState
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree

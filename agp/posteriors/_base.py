@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from agp import tree
@@ -215,13 +216,14 @@ class Posterior(tree.Part, Generic[Factor], ABC):  # noqa: PYI059 - subclasses m
         """Return the q(u) of an untrained model with P outputs: the prior, with covariance Kuu [M, M]."""
 
 
-def weighted_mean(posterior: Posterior[Any], factor: Any, Kuf: Array, /) -> Array:
-    """Return the means Kuf^T w [N, P], with the weights w from `Posterior.prepare_means` if the factor has them."""
-    weights = posterior.weights_of_mean(factor) if factor.weights is None else factor.weights
-    return Kuf.mT @ weights
+class WeightedMeans(Posterior[Factor]):
+    """A q(u) whose factor has a field `weights`, which is None unless `prepare_means` has computed them."""
+
+    def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
+        return Kuf.mT @ (self.weights_of_mean(factor) if factor.weights is None else factor.weights)
 
 
-class MeanPosterior(Posterior[Factor]):
+class MeanPosterior(WeightedMeans[Factor]):
     """A q(u) with a leaf `mean` [M, P]."""
 
     mean: Array
@@ -235,7 +237,16 @@ class MeanPosterior(Posterior[Factor]):
         return self.mean.shape[0]
 
 
-class SitePosterior(Posterior[Factor]):
+@tree.model
+class MeanWithUnit(MeanPosterior[Factor]):
+    """A q(u) with a leaf `mean` [M, P] and its unit."""
+
+    mean: Array = tree.param(unit="mean_unit")
+    _: KW_ONLY
+    mean_unit: Array | None = tree.unit(default=None)
+
+
+class SitePosterior(WeightedMeans[Factor]):
     """The prior times sites with the leaves `shift` [M, P] and `precision` [P, M, M]; both are zero for the prior.
 
     If the outputs share the precisions of the rows, `precision` is [1, M, M].

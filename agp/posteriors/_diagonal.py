@@ -8,7 +8,7 @@ from typing import Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each, solve_lower
-from agp.posteriors._base import MeanPosterior
+from agp.posteriors._base import MeanPosterior, MeanWithUnit
 from agp.posteriors._factored import WhiteFactor, WhiteItself, WhitePosterior, WhiteState
 from agp.posteriors._growth import append_rows
 from agp.tree import POSITIVE
@@ -134,7 +134,7 @@ class DiagonalState(WhiteState):
 
 
 @tree.model
-class DiagonalMarginal(WhitePosterior, MeanPosterior[WhiteFactor]):
+class DiagonalMarginal(WhitePosterior, MeanWithUnit[WhiteFactor]):
     """`Marginal` with a diagonal covariance (mean field), which stores O(M P) numbers.
 
     `DiagonalMarginal` cannot represent the prior, in which the inducing variables are correlated, but
@@ -149,9 +149,7 @@ class DiagonalMarginal(WhitePosterior, MeanPosterior[WhiteFactor]):
         s [M, P], positive: the standard deviations of the inducing variables, in units of f.
     """
 
-    mean: Array = tree.param(unit="mean_unit")
     deviation: Array = tree.param(POSITIVE, unit="deviation_unit")
-    mean_unit: Array | None = tree.unit(default=None)
     deviation_unit: Array | None = tree.unit(default=None)
 
     def whitened_state(self, Lu: Array, /) -> tuple[DiagonalState, Pullback]:

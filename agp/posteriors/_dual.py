@@ -11,22 +11,13 @@ from typing import Any, Literal, Self, get_args
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import (
-    add_diagonal,
-    cholesky,
-    each_cholesky,
-    each_inverse,
-    each_times,
-    identity,
-    lower_of,
-    positive_definite,
-    solve_each,
-)
+from agp.linalg import add_diagonal, cholesky, each_cholesky, identity, lower_of, positive_definite, solve_each
 from agp.posteriors._base import SitePosterior
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._growth import append_diagonal_block, append_rows, new_weights, transform_sites
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._natural_state import NaturalState, natural_state
+from agp.posteriors._natural_steps import sites_of_moments
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step, sums_with_fallback
 from agp.posteriors._whitened import Whitened
 
@@ -150,10 +141,8 @@ class Dual(WhitePosterior, SitePosterior[WhiteFactor], SiteHolder):
         """Convert a posterior such as `Whitened` or `Marginal` to a `Dual` with the same q(u), given Kuu [M, M]."""
         Lu = cholesky(Kuu)
         state = posterior.whitened_state(Lu)[0]
-        eye = identity(Lu)
-        roots = each_inverse(each_cholesky(state.white_covariance(eye)))
-        W = roots.mT @ roots
-        return cls.from_white_sites(each_times(W, state.white_mean), W - eye, Lu, tied=tied)
+        sites = sites_of_moments(state.white_mean, each_cholesky(state.white_covariance(identity(Lu))))
+        return cls.from_white_sites(*sites, Lu, tied=tied)
 
     @classmethod
     def from_moments(cls, mean: Array, covariance: Array, Kuu: Array, /, *, tied: Tied = "natural") -> Self:

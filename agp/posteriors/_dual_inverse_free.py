@@ -34,7 +34,7 @@ from agp.linalg import (
     nonnegative,
     report_restarts,
 )
-from agp.posteriors._base import STALE_TOLERANCE, InverseFactored, SitePosterior, weighted_mean
+from agp.posteriors._base import STALE_TOLERANCE, InverseFactored, SitePosterior
 from agp.posteriors._growth import new_weights, transform_sites
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step, sums_with_fallback
 from agp.repairs import report
@@ -171,9 +171,6 @@ class DualInverseFree(InverseFactored[DualInverses], SitePosterior[DualInverses]
                 "jitter if necessary."
             )
             raise NonFiniteError(msg)
-
-    def project_mean(self, factor: DualInverses, Kuf: Array, /) -> Array:
-        return weighted_mean(self, factor, Kuf)
 
     def weights_of_mean(self, factor: DualInverses, /) -> Array:
         return self._weights(factor)[0]

@@ -20,7 +20,7 @@ from agp.linalg import (
     relative_cholesky_pullback,
     solve_each,
 )
-from agp.posteriors._base import Posterior, weighted_mean
+from agp.posteriors._base import WeightedMeans
 
 
 class WhiteState(ABC):
@@ -88,7 +88,7 @@ class WhiteFactor:
     """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
-class WhitePosterior(Posterior[WhiteFactor]):
+class WhitePosterior(WeightedMeans[WhiteFactor]):
     """A q(u) that is computed from a state q(v) in whitened coordinates, with u = Lu v."""
 
     is_white: ClassVar[bool] = False
@@ -154,9 +154,6 @@ class WhitePosterior(Posterior[WhiteFactor]):
         # Lu^-T (v - Lu^-1 values)
         change = factor.state.white_samples(noise) - solve_each(factor.Lu, values)
         return solve_each(factor.Lu, change, transpose=True)
-
-    def project_mean(self, factor: WhiteFactor, Kuf: Array, /) -> Array:
-        return weighted_mean(self, factor, Kuf)
 
     def weights_of_mean(self, factor: WhiteFactor, /) -> Array:
         return backend_of(factor.Lu).solve_triangular(factor.Lu, factor.state.white_mean, transpose=True)

@@ -30,7 +30,7 @@ from agp.linalg import (
     phi,
     symmetric_from_lower,
 )
-from agp.posteriors._base import InverseFactored, MeanPosterior, weighted_mean
+from agp.posteriors._base import InverseFactored, MeanPosterior
 from agp.posteriors._growth import append_diagonal_block, append_rows
 from agp.posteriors._natural_steps import RootSteps
 from agp.tree import LOWER
@@ -138,9 +138,6 @@ class InverseFree(InverseFactored[InverseFreeFactor], MeanPosterior[InverseFreeF
         norms = xp.max(xp.sum(size, axis=-2), axis=-1) * xp.max(xp.sum(size, axis=-1), axis=-1)
         largest = xp.max(xp.minimum(norms, xp.sum(C * C, axis=(-2, -1))))
         return xp.maximum(xp.log(largest) - 1.0, xp.full_like(largest, 0.5))
-
-    def project_mean(self, factor: InverseFreeFactor, Kuf: Array, /) -> Array:
-        return weighted_mean(self, factor, Kuf)
 
     def weights_of_mean(self, factor: InverseFreeFactor, /) -> Array:
         return lower_times(factor.R, self.mean)

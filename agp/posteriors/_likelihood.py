@@ -103,10 +103,8 @@ class LikelihoodForm(CholeskySiteForm):
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
 
-    mean: Array = tree.param(unit="mean_unit")
     site: Array = tree.param(POSITIVE, unit="site_unit")
     preconditioned: bool = True
-    mean_unit: Array | None = tree.unit(default=None)
     site_unit: Array | None = tree.unit(default=None)
 
 
@@ -126,10 +124,8 @@ class FullSiteLikelihoodForm(CholeskySiteForm):
         outputs. Diagonal entries of C may be negative, but not zero.
     """
 
-    mean: Array = tree.param(unit="mean_unit")
     site_scale: Array = tree.param(LOWER, unit="site_scale_unit")
     preconditioned: bool = True
-    mean_unit: Array | None = tree.unit(default=None)
     site_scale_unit: Array | None = tree.unit(default=None)
 
     noise_kind: ClassVar[type[SiteNoise]] = FactoredNoise

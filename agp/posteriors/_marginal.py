@@ -5,7 +5,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each_lower, solve_lower
-from agp.posteriors._base import MeanPosterior
+from agp.posteriors._base import MeanWithUnit
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._growth import new_weights
 from agp.posteriors._natural_steps import RootSteps, WhiteSteps, moments_of_sites, step_of_moments
@@ -15,7 +15,7 @@ from agp.tree import LOWER
 
 
 @tree.model
-class Marginal(WhitePosterior, MeanPosterior[WhiteFactor], WhiteSteps, RootSteps):
+class Marginal(WhitePosterior, MeanWithUnit[WhiteFactor], WhiteSteps, RootSteps):
     """The unwhitened parameterisation: the mean and the covariance of u itself (Hensman, Fusi & Lawrence, 2013).
 
     Computations use the whitened parameterisation at n = Lu^-1 m and E = Lu^-1 C. Gradients are therefore summed in
@@ -29,9 +29,7 @@ class Marginal(WhitePosterior, MeanPosterior[WhiteFactor], WhiteSteps, RootSteps
         C [P, M, M], lower triangular, in units of f. Diagonal entries may be negative, but not zero.
     """
 
-    mean: Array = tree.param(unit="mean_unit")
     scale: Array = tree.param(LOWER, unit="scale_unit")
-    mean_unit: Array | None = tree.unit(default=None)
     scale_unit: Array | None = tree.unit(default=None)
 
     def whitened_state(self, Lu: Array, /) -> tuple[Whitened, Pullback]:

@@ -11,15 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from agp import tree
 from agp.backend import Array, backend_of
-from agp.linalg import (
-    add_diagonal,
-    cholesky,
-    congruence,
-    diagonal,
-    gram,
-    identity,
-    symmetric_from_lower,
-)
+from agp.linalg import add_diagonal, cholesky, congruence, diagonal, gram, identity, symmetric_from_lower
 from agp.posteriors._base import FollowsInverse
 
 

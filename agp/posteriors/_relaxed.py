@@ -172,12 +172,10 @@ class Relaxed(ExactRelaxed):
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
 
-    mean: Array = tree.param(unit="mean_unit")
     site: Array = tree.param(POSITIVE, unit="site_unit")
     inverse_factor: Array = tree.auxiliary()
     preconditioned: Preconditioned = True
     probes: int | None = None
-    mean_unit: Array | None = tree.unit(default=None)
     site_unit: Array | None = tree.unit(default=None)
 
     bounds_variance_gap: ClassVar[bool] = True
@@ -227,11 +225,9 @@ class FullSiteRelaxed(ExactRelaxed):
         outputs. Diagonal entries of C may be negative, but not zero.
     """
 
-    mean: Array = tree.param(unit="mean_unit")
     site_scale: Array = tree.param(LOWER, unit="site_scale_unit")
     inverse_factor: Array = tree.auxiliary()
     preconditioned: Preconditioned = True
-    mean_unit: Array | None = tree.unit(default=None)
     site_scale_unit: Array | None = tree.unit(default=None)
 
     noise_kind: ClassVar[type[SiteNoise]] = FactoredNoise
@@ -264,7 +260,6 @@ class ProbedRelaxed(RelaxedForm[ProbedFactor]):
     only the residual.
     """
 
-    mean: Array = tree.param()
     site: Array = tree.param(POSITIVE)
     inverse_factor: Array = tree.auxiliary()
     noise: Array = tree.constant()

@@ -21,7 +21,7 @@ from agp.linalg import (
     symmetric_from_lower,
     times_lower,
 )
-from agp.posteriors._base import GroupPosterior, InverseFactored, weighted_mean
+from agp.posteriors._base import GroupPosterior, InverseFactored
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
 from agp.posteriors._site_form import Preconditioned, SiteForm
 from agp.tree import POSITIVE
@@ -68,9 +68,6 @@ class RelaxedGroups(
     def kl_divergence(self, factor: RelaxedGroupsFactor, /) -> tuple[Array, Pullback]:
         kl, pull = factor.inner.kl_divergence(factor.factor)
         return kl, lambda bar: (None, RelaxedGroupsFactor(None, *pull(bar)))
-
-    def project_mean(self, factor: RelaxedGroupsFactor, Kuf: Array, /) -> Array:
-        return weighted_mean(self, factor, Kuf)
 
     def weights_of_mean(self, factor: RelaxedGroupsFactor, /) -> Array:
         # with the covariances G Kuf of the transformed inducing variables, w = G^T w'
@@ -148,14 +145,12 @@ class RelaxedOrthogonal(RelaxedGroups):
         If true (default), mh = PR m. If false, mh = m, and training is much slower.
     """
 
-    mean: Array = tree.param(unit="mean_unit")
     site: Array = tree.param(POSITIVE, unit="site_unit")
     prior_inverse: Array = tree.auxiliary()
     first_inverse: Array = tree.auxiliary()
     second_inverse: Array = tree.auxiliary()
     sizes: tuple[int, int] = (0, 0)
     preconditioned: bool = True
-    mean_unit: Array | None = tree.unit(default=None)
     site_unit: Array | None = tree.unit(default=None)
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("prior_inverse", "first_inverse", "second_inverse")
@@ -251,13 +246,11 @@ class RelaxedUnion(RelaxedGroups):
         As for `RelaxedOrthogonal`, but for (u, v) instead of (u, w).
     """
 
-    mean: Array = tree.param(unit="mean_unit")
     site: Array = tree.param(POSITIVE, unit="site_unit")
     first_inverse: Array = tree.auxiliary()
     second_inverse: Array = tree.auxiliary()
     sizes: tuple[int, int] = (0, 0)
     preconditioned: bool = True
-    mean_unit: Array | None = tree.unit(default=None)
     site_unit: Array | None = tree.unit(default=None)
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("first_inverse", "second_inverse")

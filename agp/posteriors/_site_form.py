@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import diagonal, nonnegative
-from agp.posteriors._base import Factor, MeanPosterior, weighted_mean
+from agp.posteriors._base import Factor, MeanWithUnit
 from agp.posteriors._growth import append_rows
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
@@ -30,7 +30,7 @@ The value is relative to mean(diag(Kuu)). With smaller variances, the gradient f
 """
 
 
-class SiteForm(MeanPosterior[Factor]):
+class SiteForm(MeanWithUnit[Factor]):
     """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S, and mh = Kt^-1 m (preconditioned) or mh = m."""
 
     preconditioned: Any
@@ -162,9 +162,6 @@ class GrowingSiteForm(SiteForm[PairFactor]):
             return self._bars(mean=mean_bar, noise=noise_bar), factor_bar
 
         return kl, pullback
-
-    def project_mean(self, factor: PairFactor, Kuf: Array, /) -> Array:
-        return weighted_mean(self, factor, Kuf)
 
     def weights_of_mean(self, factor: PairFactor, /) -> Array:
         return self._weights(factor)[0]

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 from functools import reduce
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import check_like, check_positive
-from agp.processes._base import Composite, Process, SitePull, check_processes
+from agp.checks import check_equal, check_like, check_positive
+from agp.processes._base import Parallel, Process, SitePull, WithoutSites, check_processes
 from agp.processes._outputs import Alike
 from agp.processes._paths import Paths
 
@@ -44,7 +44,7 @@ def check_shares(name: str, what: str, weights: Array, count: int, reference: tu
 
 
 @tree.model
-class Averaged(Alike, Composite):
+class Averaged(Alike, Parallel, WithoutSites):
     """A weighted average of Gaussian processes with the same inputs and outputs, for predictions.
 
     If the parts have the means m_k and the covariances C_k, the average has the mean sum_k w_k m_k and the covariance
@@ -66,9 +66,6 @@ class Averaged(Alike, Composite):
     weights: Array = tree.constant()
     spread: float = 1.0
 
-    children: ClassVar[str] = "parts"
-    shares_inputs: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         check_processes("parts of an Averaged", self.parts)
 
@@ -77,16 +74,8 @@ class Averaged(Alike, Composite):
         return any(part.rows_share_work for part in self.parts)
 
     @property
-    def correlated(self) -> bool:
-        return any(part.correlated for part in self.parts)
-
-    @property
     def floats_per_row(self) -> int:
         return sum(part.floats_per_row for part in self.parts) + 2 * self.outputs
-
-    @property
-    def floats_per_mean(self) -> int:
-        return self.outputs + max(part.floats_per_mean for part in self.parts)
 
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         found = [part.project(one, X) for part, one in self._with(factor)]
@@ -125,14 +114,9 @@ class Averaged(Alike, Composite):
         return AveragedPaths(parts, self, factor)
 
     def check(self) -> None:
-        for name, numbers in (
-            ("outputs", [part.outputs for part in self.parts]),
-            ("input columns", [part.width for part in self.parts]),
-        ):
-            if len(set(numbers)) > 1:
-                several = ", ".join(map(str, numbers))
-                msg = f"the parts of an Averaged have different numbers of {name} ({several}); make the numbers equal."
-                raise ValueError(msg)
+        differ = "the parts of an Averaged have different numbers of"
+        check_equal(f"{differ} outputs", (part.outputs for part in self.parts))
+        check_equal(f"{differ} input columns", (part.width for part in self.parts))
         for part in self.parts:
             if part.samples > 1 or part.depth > 1:
                 msg = f"{type(part).__name__} is not Gaussian, so Averaged cannot average it; use other parts."
@@ -153,13 +137,6 @@ class Averaged(Alike, Composite):
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         self._refuse("sites")
-
-    @property
-    def site_paths(self) -> tuple[str, ...]:
-        return ()
-
-    def site_factors(self, factor: Any, /) -> dict[str, Any]:
-        return {}
 
     def _refuse(self, what: str) -> NoReturn:
         msg = f"{type(self).__name__} has no {what}; train the models whose processes it averages."

@@ -11,7 +11,7 @@ from agp.backend import Array, Pullback
 from agp.bounds import Batch
 from agp.likelihoods import Likelihood
 from agp.processes._further import Place, condition_process, refuse_data
-from agp.processes._outputs import MultiOutput
+from agp.processes._outputs import InputsOf, MultiOutput
 from agp.processes._paths import Paths
 from agp.random import NO_DRAWS, Draws, draws_with_prefix
 
@@ -203,14 +203,26 @@ class Process(MixedPrecision, MultiOutput):
         return NO_DRAWS
 
 
-class Transformed(Process):
+class WithoutSites(Process):
+    """A process without sites. By default, it has no factors that could be out of date."""
+
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return ()
+
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        return {}
+
+    def recompute_factors(self) -> Self:
+        return self
+
+
+class Transformed(InputsOf, Process):
     """A deterministic transformation of the process in the field `process`."""
 
     process: Process
 
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.process.reference
+    takes_inputs_of: ClassVar[str] = "process"
 
     def factorise(self) -> tuple[Any, Pullback]:
         factor, pull = self.process.factorise()
@@ -288,6 +300,23 @@ class Composite(Process):
         new = tuple(child.recompute_factors() for child in self._children)
         same = all(a is b for a, b in zip(new, self._children, strict=True))
         return self if same else dataclasses.replace(self, **{self.children: new})  # type: ignore[type-var]
+
+
+class Parallel(Composite):
+    """A process with parts that take the same inputs."""
+
+    parts: tuple[Process, ...]
+
+    children: ClassVar[str] = "parts"
+    shares_inputs: ClassVar[bool] = True
+
+    @property
+    def correlated(self) -> bool:
+        return any(part.correlated for part in self.parts)
+
+    @property
+    def floats_per_mean(self) -> int:
+        return self.outputs + max(part.floats_per_mean for part in self.parts)
 
 
 def check_process(what: str, x: Any) -> None:

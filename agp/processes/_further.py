@@ -19,7 +19,7 @@ from agp.linalg import (
     nonnegative,
     solve_each,
 )
-from agp.posteriors import Dual, WhiteFactor, Whitened, WhiteSites, limit_sites
+from agp.posteriors import Dual, Sums, WhiteFactor, Whitened, WhiteSites, limit_sites, sites_of_moments
 from agp.repairs import report
 
 STEPS, RATE, TOLERANCE = 500, 0.5, 1e-13
@@ -35,13 +35,6 @@ def refuse_data(what: str) -> NoReturn:
         "which each output depends on one latent function."
     )
     raise TypeError(msg)
-
-
-class NewSites(NamedTuple):
-    """The parameters [k, L] of sites exp(shift g - precision g^2 / 2)."""
-
-    shift: Array
-    precision: Array
 
 
 class _Outputs(NamedTuple):
@@ -67,7 +60,7 @@ class _Outputs(NamedTuple):
 
 def sites_of_new(
     mean: Array, C: Array, rest: Array, batch: Batch, likelihood: Likelihood, outputs: _Outputs | None = None, /
-) -> NewSites:
+) -> Sums:
     """Compute the sites of k new rows of data by repeating dual steps until convergence.
 
     A quadratic likelihood requires only one step. Before these rows are added, the independent functions g have means
@@ -78,19 +71,19 @@ def sites_of_new(
     eps = float(xp.finfo(mean.dtype).eps)
     outputs = _Outputs() if outputs is None else outputs
 
-    def state(sites: NewSites) -> tuple[Array, Array, float]:
+    def state(sites: Sums) -> tuple[Array, Array, float]:
         """Compute the marginals and the bound."""
         mu, var, divergence = _marginals(mean, C, *sites)
         expected = expected_row_density(likelihood, *outputs.marginals(mu, var + rest), batch)[0]
         return mu, var, float(xp.sum(expected)) - float(divergence)
 
-    def aim(mu: Array, var: Array) -> NewSites:
+    def aim(mu: Array, var: Array) -> Sums:
         alpha, beta = outputs.sites(*row_site_gradients(likelihood, *outputs.marginals(mu, var + rest), batch))
         alpha, beta = limit_sites(likelihood, alpha, beta, var)
         beta = nonnegative(beta)[0]
-        return NewSites(alpha + beta * mu, beta)
+        return Sums(alpha + beta * mu, beta)
 
-    sites = NewSites(xp.zeros_like(mean), xp.zeros_like(mean))
+    sites = Sums(xp.zeros_like(mean), xp.zeros_like(mean))
     if likelihood.quadratic:
         return aim(mean, xp.sum(identity(C) * C, axis=-1).mT)
     mu, var, bound = state(sites)
@@ -99,7 +92,7 @@ def sites_of_new(
         new = aim(mu, var)
         change = _change(new, sites)
         while True:  # a full step may overshoot far from the data
-            tried = NewSites(*(old + rate * (x - old) for old, x in zip(sites, new, strict=True)))
+            tried = Sums(*(old + rate * (x - old) for old, x in zip(sites, new, strict=True)))
             mu, var, reached = state(tried)
             if reached >= bound - MAX_BOUND_DROP or rate <= MIN_RATE:
                 break
@@ -115,7 +108,7 @@ def sites_of_new(
     return sites
 
 
-def _change(new: NewSites, old: NewSites) -> Array:
+def _change(new: Sums, old: Sums) -> Array:
     xp = backend_of(new.shift).xp
     least = float(xp.finfo(new.shift.dtype).smallest_normal)
     sizes = [xp.max(xp.abs(x - y)) / (least + xp.max(xp.abs(x))) for x, y in zip(new, old, strict=True)]
@@ -149,7 +142,7 @@ def condition_process(process: Any, factor: Any, batch: Batch, likelihood: Likel
     xp = backend_of(X).xp
     if likelihood.quadratic and A is None:  # alpha + beta mu does not depend on mu
         zeros = xp.zeros((X.shape[0], process.outputs), **like(X))
-        new = NewSites(*row_site_gradients(likelihood, zeros, zeros, batch))
+        new = Sums(*row_site_gradients(likelihood, zeros, zeros, batch))
     else:
         parts = zip(*(place.marginals() for place in places.values()), strict=True)
         mean, C, rest = (xp.concat(list(part), axis=axis) for part, axis in zip(parts, (1, 0, 1), strict=True))
@@ -158,7 +151,7 @@ def condition_process(process: Any, factor: Any, batch: Batch, likelihood: Likel
     found, start = {}, 0
     for path, place in places.items():
         stop = start + place.process.outputs
-        found[path] = place.times(NewSites(new.shift[:, start:stop], new.precision[:, start:stop]))
+        found[path] = place.times(Sums(new.shift[:, start:stop], new.precision[:, start:stop]))
         start = stop
     if "" in found and found[""][1] is not None:
         return found[""]
@@ -177,7 +170,7 @@ class Place(ABC):
         """Compute means [k, P] of f, covariances [P, k, k] of g, and variances [k, P] of r."""
 
     @abstractmethod
-    def times(self, new: NewSites) -> tuple[Any, Any]:
+    def times(self, new: Sums) -> tuple[Any, Any]:
         """Multiply the posterior of g by sites of f; return the process and its factor, or None if it is unknown."""
 
 
@@ -192,7 +185,7 @@ class DataPlace(Place):
         mean = self.process.project_mean(self.factor, self.X)
         return mean, self.process.project_covariance(self.factor, self.X), backend_of(mean).xp.zeros_like(mean)
 
-    def times(self, new: NewSites) -> tuple[Any, Any]:
+    def times(self, new: Sums) -> tuple[Any, Any]:
         process = self.process
         kernel, points = process.kernel, process.inducing
         shift = new.shift - new.precision * process.mean_function(self.X)[0]
@@ -231,7 +224,7 @@ class InducingPlace(Place):
         mean = self.h + self.A.mT @ each_times(roots.mT, each_times(roots, self.shift))
         return mean, D.mT @ D, xp.broadcast_to(self.rest, mean.shape)
 
-    def times(self, new: NewSites) -> tuple[Any, None]:
+    def times(self, new: Sums) -> tuple[Any, None]:
         more = self.A @ (new.precision.mT[:, :, None] * self.A.mT)
         shift = self.shift + self.A @ (new.shift - new.precision * self.h)
         return tree.replace(self.process, {"posterior": WhiteSites(shift, self.precision + more)}), None
@@ -244,10 +237,7 @@ def _white_sites(process: Any, factor: Any, Lu: Array) -> tuple[Array, Array]:
         return posterior.shift, posterior.precision
     if isinstance(posterior, Dual):
         return posterior.white_sites(Lu)
-    mean, root = _white_moments(process, factor, Lu)
-    inverse = each_inverse(root)
-    precision = inverse.mT @ inverse
-    return each_times(precision, mean), add_diagonal(precision, -1.0)
+    return sites_of_moments(*_white_moments(process, factor, Lu))
 
 
 def _white_moments(process: Any, factor: Any, Lu: Array) -> tuple[Array, Array]:

@@ -1,17 +1,17 @@
 """A fixed map of the inputs, for use as part of a stack or as a layer."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.means import Projection
-from agp.processes._base import Process, SitePull
+from agp.processes._base import SitePull, WithoutSites
 from agp.processes._outputs import Mapped
 from agp.processes._paths import KnownPaths, Paths
 
 
 @tree.model
-class FixedMap(Mapped, Process):
+class FixedMap(Mapped, WithoutSites):
     """Functions without uncertainty: a fixed linear map of the inputs, such as the identity.
 
     In a `Stack` with another process, a `FixedMap` passes the inputs of a layer on to the next layer.
@@ -72,16 +72,6 @@ class FixedMap(Mapped, Process):
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         return self.project(factor, X)[0], lambda _mu_bar, _var_bar: {}
-
-    @property
-    def site_paths(self) -> tuple[str, ...]:
-        return ()
-
-    def site_factors(self, factor: Any, /) -> dict[str, Any]:
-        return {}
-
-    def recompute_factors(self) -> Self:
-        return self
 
     def check(self) -> None:
         self.mean_function.check(self.width, self.outputs)

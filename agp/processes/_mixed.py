@@ -47,10 +47,6 @@ class LinearMixing(Transformed):
         return self.weights.shape[0]
 
     @property
-    def width(self) -> int:
-        return self.process.width
-
-    @property
     def floats_per_row(self) -> int:
         return self.process.floats_per_row + 4 * self.outputs
 

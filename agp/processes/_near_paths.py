@@ -1,14 +1,15 @@
 """Function samples of the posterior in which each function value depends on the nearest rows."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.processes._outputs import InputsOf
 from agp.processes._paths import Paths, combine_features, mean_of_samples
 
 
 @tree.model
-class NearPaths(Paths):
+class NearPaths(InputsOf, Paths):
     """Function samples h(x) + g(x) + u^T (v - v_g) + B^T (y_c - h_c - g(X_c) - eps_c).
 
     By Matheron's rule, g is a sample of the prior, eps one of the noise, v one of the whitened inducing variables given
@@ -28,6 +29,8 @@ class NearPaths(Paths):
     shift: Array | None = tree.constant(optional=True)
     """Samples [M, P, S] of v minus those of the prior samples, or None without inducing inputs."""
 
+    takes_inputs_of: ClassVar[str] = "process"
+
     @property
     def count(self) -> int:
         return self.prior_weights.shape[2]
@@ -35,14 +38,6 @@ class NearPaths(Paths):
     @property
     def outputs(self) -> int:
         return self.prior_weights.shape[0]
-
-    @property
-    def width(self) -> int:
-        return self.process.width
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.process.reference
 
     @property
     def floats_per_row(self) -> int:

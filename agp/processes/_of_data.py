@@ -16,12 +16,12 @@ from agp.kernels import Kernel
 from agp.linalg import nonnegative
 from agp.means import Mean
 from agp.posteriors import FollowsInverse, Projected
-from agp.processes._base import MixedPrecision, Process, SitePull
+from agp.processes._base import MixedPrecision, SitePull, WithoutSites
 from agp.processes._further import refuse_data
 from agp.processes._paths import Paths, conditional_paths
 
 
-class HoldsRows(Process):
+class HoldsRows(WithoutSites):
     """Base class of processes that hold the rows of data, whose hyperparameters are trained by the evidence."""
 
     X: Array
@@ -34,9 +34,6 @@ class HoldsRows(Process):
     @property
     def reference(self) -> tuple[str, Array]:
         return "the training data", self.X
-
-    def recompute_factors(self) -> Self:
-        return self
 
     # -- steps of a variational bound --------------------------------------------------------------------------------
 
@@ -52,13 +49,6 @@ class HoldsRows(Process):
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         self._no_bound()
-
-    @property
-    def site_paths(self) -> tuple[str, ...]:
-        return ()
-
-    def site_factors(self, factor: Any, /) -> dict[str, Any]:
-        return {}
 
 
 class DataProcess(HoldsRows):

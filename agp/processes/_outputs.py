@@ -1,7 +1,7 @@
 """Base classes for the shapes of inputs and outputs of processes and sample paths."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from agp.backend import Array
 from agp.means import Projection
@@ -29,6 +29,21 @@ class MultiOutput(ABC):
     @abstractmethod
     def floats_per_row(self) -> int:
         """The number of floats that an evaluation and its pullback store per input row, for memory budgets."""
+
+
+class InputsOf(MultiOutput):
+    """A MultiOutput that takes the inputs of one of its fields."""
+
+    takes_inputs_of: ClassVar[str]
+    """The name of this field."""
+
+    @property
+    def width(self) -> int:
+        return vars(self)[self.takes_inputs_of].width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return vars(self)[self.takes_inputs_of].reference
 
 
 class Alike(MultiOutput):

@@ -11,7 +11,7 @@ posteriors", ICML 2020.
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of
@@ -19,7 +19,7 @@ from agp.inducing import Inducing, PatchGrid
 from agp.kernels import Kernel
 from agp.linalg import groups_of
 from agp.means import Mean, Projection
-from agp.processes._outputs import Alike, Chained, Mapped, MultiOutput, SideBySide
+from agp.processes._outputs import Alike, Chained, InputsOf, Mapped, MultiOutput, SideBySide
 
 
 def mix_outputs(x: Array, weights: Array) -> Array:
@@ -54,7 +54,7 @@ class Paths(MultiOutput):
 
 
 @tree.model
-class SparsePaths(Paths):
+class SparsePaths(InputsOf, Paths):
     """Sample paths of a process with one kernel. Each path is a prior sample plus Kuf^T w."""
 
     kernel: Kernel
@@ -67,6 +67,8 @@ class SparsePaths(Paths):
     weights: Array = tree.auxiliary()
     """w [P, M, S]."""
 
+    takes_inputs_of: ClassVar[str] = "inducing"
+
     @property
     def count(self) -> int:
         return self.weights.shape[2]
@@ -74,14 +76,6 @@ class SparsePaths(Paths):
     @property
     def outputs(self) -> int:
         return self.weights.shape[0]
-
-    @property
-    def width(self) -> int:
-        return self.inducing.width
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.inducing.reference
 
     @property
     def floats_per_row(self) -> int:
@@ -222,12 +216,14 @@ class KnownPaths(Mapped, Paths):
 
 
 @tree.model
-class MixedPaths(Paths):
+class MixedPaths(InputsOf, Paths):
     """Sample paths of h + W g, given sample paths of g."""
 
     latent: Paths
     weights: Array = tree.auxiliary()
     mean_function: Mean
+
+    takes_inputs_of: ClassVar[str] = "latent"
 
     @property
     def count(self) -> int:
@@ -236,14 +232,6 @@ class MixedPaths(Paths):
     @property
     def outputs(self) -> int:
         return self.weights.shape[0]
-
-    @property
-    def width(self) -> int:
-        return self.latent.width
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.latent.reference
 
     @property
     def floats_per_row(self) -> int:

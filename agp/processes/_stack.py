@@ -1,13 +1,14 @@
 """Independent processes, side by side."""
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import Batch
+from agp.checks import check_equal
 from agp.linalg import block_diagonal, groups_of
-from agp.processes._base import Composite, Process, SitePull, check_processes
+from agp.processes._base import Parallel, Process, SitePull, check_processes
 from agp.processes._further import Place
 from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
@@ -15,7 +16,7 @@ from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
 
 @tree.model
-class Stack(SideBySide, Composite):
+class Stack(SideBySide, Parallel):
     """Independent processes that share their inputs and place their outputs side by side.
 
     With one `Sparse` for each output, every output has its own kernel and inducing variables.
@@ -28,19 +29,12 @@ class Stack(SideBySide, Composite):
 
     parts: tuple[Process, ...]
 
-    children: ClassVar[str] = "parts"
-    shares_inputs: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         check_processes("parts of a Stack", self.parts)
 
     @property
     def samples(self) -> int:
         return self.parts[0].samples
-
-    @property
-    def correlated(self) -> bool:
-        return any(part.correlated for part in self.parts)
 
     @property
     def latents(self) -> int:
@@ -56,10 +50,6 @@ class Stack(SideBySide, Composite):
         parts = zip(self.parts, found, strict=True)
         blocks = [xp.eye(part.outputs, **like(place)) if A is None else A for part, A in parts]
         return block_diagonal(blocks, [A.shape[0] for A in blocks], [A.shape[1] for A in blocks])
-
-    @property
-    def floats_per_mean(self) -> int:
-        return self.outputs + max(part.floats_per_mean for part in self.parts)
 
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         found = [part.project(one, X) for part, one in self._with(factor)]
@@ -115,17 +105,9 @@ class Stack(SideBySide, Composite):
         }
 
     def check(self) -> None:
-        if len({part.width for part in self.parts}) > 1:
-            widths = ", ".join(str(part.width) for part in self.parts)
-            msg = (
-                f"the parts of a Stack take inputs with different numbers of columns ({widths}); use parts with the "
-                "same number of columns."
-            )
-            raise ValueError(msg)
-        if len({part.samples for part in self.parts}) > 1:
-            counts = ", ".join(str(part.samples) for part in self.parts)
-            msg = f"the parts of a Stack have different numbers of samples ({counts}); make the numbers equal."
-            raise ValueError(msg)
+        differ = "the parts of a Stack take inputs with different numbers of columns"
+        check_equal(differ, (part.width for part in self.parts), "use parts with the same number of columns")
+        check_equal("the parts of a Stack have different numbers of samples", (part.samples for part in self.parts))
         for part in self.parts:
             part.check()
 

@@ -15,12 +15,12 @@ import tempfile
 from typing import Any
 
 import numpy as np
-from agp.bounds import Batch
 from contract import Run, Start
 from problem import CURVE_POINTS, WARM_UP, Data, build_model, curve_rows
 from scipy.special import ndtr
 
 from agp import metrics
+from agp.bounds import Batch
 from agp.gradient import gradient_of_batch
 from agp.likelihoods import Gaussian
 from agp.means import ConstantMean

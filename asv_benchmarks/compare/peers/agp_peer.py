@@ -5,10 +5,10 @@ import math
 from typing import Any
 
 import numpy as np
-from agp.bounds import Batch
 from contract import Start
 
 import agp
+from agp.bounds import Batch
 from agp.gradient import gradient_of_batch
 from agp.updates import Adam, Group
 
