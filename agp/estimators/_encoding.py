@@ -61,7 +61,8 @@ class Encoder:
 
     def _fit_numbers(self, numbers: npt.NDArray[Any], names: list[str]) -> "Encoder":
         missing = np.isnan(numbers)
-        self.names_of_numbers, self.marked = names, missing.any(axis=0) & (self.missing == "impute")
+        self.names_of_numbers = names
+        self.marked: npt.NDArray[np.bool_] = np.any(missing, axis=0) & (self.missing == "impute")
         counts = np.maximum((~missing).sum(axis=0), 1)
         self.means = np.where(missing, 0.0, numbers).astype(np.float64).sum(axis=0) / counts
         self.quantiles = _quantiles_of(numbers)
@@ -119,6 +120,11 @@ class Encoder:
         return [*self.names_of_numbers, *self._names_of_marks, *of_levels]
 
     @property
+    def left_out(self) -> list[str]:
+        """The names of the columns of the table that are not used."""
+        return [] if self.columns is None else self.columns.left_out
+
+    @property
     def levels(self) -> dict[str, list[Any]]:
         """The sorted levels of each category in the training rows; None stands for a missing cell."""
         return {} if self.columns is None else self.columns.levels
@@ -126,7 +132,7 @@ class Encoder:
     @property
     def _names_of_marks(self) -> list[str]:
         """The numbers that have an additional input to mark their missing cells."""
-        return [name for name, marked in zip(self.names_of_numbers, self.marked, strict=True) if marked]
+        return [self.names_of_numbers[i] for i in np.flatnonzero(self.marked)]
 
     def _impute(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Replace missing numbers by means in the columns that mark them; leave NaN in the other columns."""

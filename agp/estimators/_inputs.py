@@ -72,7 +72,7 @@ def _convert_table(estimator: Any, X: Any, frame: Any, *, reset: bool) -> Array:
         validate_data(estimator, X, skip_check_array=True, reset=reset)
     if reset:
         estimator.columns_ = Encoder(estimator.missing, _kept_columns(estimator)).fit(frame)
-        estimator.left_out_ = estimator.columns_.columns.left_out
+        estimator.left_out_ = estimator.columns_.left_out
     return estimator.columns_.transform(frame)
 
 

@@ -116,13 +116,6 @@ class Ensemble(OfModels):
     def _holds_data(self) -> bool:  # type: ignore[override]
         return any(model._holds_data for model in self.models)
 
-    def _reference(self) -> tuple[str, Array]:
-        return self.models[0]._reference()
-
-    @property
-    def _width(self) -> int:
-        return self.models[0]._width
-
     if not TYPE_CHECKING:  # hides the names from type checkers
 
         def __getattr__(self, name: str) -> Any:
@@ -210,15 +203,6 @@ class Ensemble(OfModels):
 
     def _drop_data(self) -> Self:
         return self._with_models(lambda model: model._drop_data())
-
-    def _on_first_datum(self) -> Self:
-        return self._with_models(lambda model: model._on_first_datum())
-
-    def _with_models(self, change: Callable[[Model], Any]) -> Self:
-        """Return the ensemble of the changed models; if no model changes, return the ensemble itself."""
-        new = tuple(change(model) for model in self.models)
-        same = all(a is b for a, b in zip(new, self.models, strict=True))
-        return self if same else dataclasses.replace(self, models=new)
 
 
 def _kind_of(likelihood: Likelihood) -> str:
