@@ -3,12 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from agp import tree
-from agp.backend import asarray_like, to_numpy
+from agp.backend import to_numpy
 from agp.batch import Batch
 from agp.bounds import near_densities
 from agp.chunking import cached_rows, row_ranges
@@ -21,6 +21,7 @@ from agp.selection._plan import checksum_of
 from agp.selection._precision import narrow, widen
 from agp.selection._race import revive
 from agp.selection._rows import finite_average
+from agp.selection._trial import pieces_of, restore
 from agp.training import Ascent, Evidence, Progress, newton_names, why_not_newton
 
 TRAINED, LEVELS = 60, ((2000, 2), (4000, 2), (12_000, 3))
@@ -49,16 +50,6 @@ class Advanced(NamedTuple):
     model: NNGP
     value: float
     """The sum of the log densities after the last step that was evaluated."""
-
-    @classmethod
-    def of(cls, model: NNGP, pieces: dict[str, Any]) -> Self:
-        """Restore the result from a checkpoint. Raise ValueError unless it fits the leaves of the model."""
-        expected = {name: tuple(x.shape) for name, x in tree.leaves(model, "parameter").items()}
-        if {name: np.shape(x) for name, x in pieces.items()} != expected | {"value": ()}:
-            msg = "the file stores the hyperparameters of another model"
-            raise ValueError(msg)
-        new = {name: asarray_like(x, model.X) for name, x in pieces.items() if name != "value"}
-        return cls(tree.with_leaves(model, new), float(pieces["value"]))
 
 
 class NearTraining:
@@ -173,9 +164,9 @@ class NearTraining:
         kinds = " ".join(type(part).__name__ for part in tree.nodes(model.kernel, Kernel).values())
         which = f"{kinds} variances" if only_variances else kinds  # other kernels may have the same parameters
         piece = f"neighbours {which} {len(rows)} {steps} from {checksum_of(model)}"
-        found = self.climb.pieces.find(piece, lambda done: Advanced.of(model, done))
+        found = self.climb.pieces.find(piece, lambda done: restore(model, done, "value"))
         if found is not None:
-            return found
+            return Advanced(*found)
         names = [name for name in newton_names(model) if not name.startswith("mean_function.")]
         if only_variances:
             names = [name for name in names if name.endswith("variance")]
@@ -184,8 +175,7 @@ class NearTraining:
         if reached is None:
             return None
         model, value = reached
-        pieces = {name: to_numpy(x) for name, x in tree.leaves(model, "parameter").items()}
-        return Advanced.of(model, self.climb.pieces.store(piece, pieces | {"value": np.asarray(value)}))
+        return Advanced(*restore(model, self.climb.pieces.store(piece, pieces_of(model, value=value)), "value"))
 
     def _ascend_narrowly(self, model: NNGP, *given: Any, trust: bool) -> tuple[Any, float] | None:
         """Take steps in float32; return the model in float64."""

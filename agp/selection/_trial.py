@@ -51,21 +51,14 @@ class Trial(NamedTuple):
 
     def pieces(self) -> dict[str, Any]:
         """Return the hyperparameters and scores to store in a checkpoint."""
-        found = {name: to_numpy(x) for name, x in leaves(self.model, "parameter").items()}
         scores = {"evidence": self.scores.evidence, "log": self.scores.log_density, "seconds": self.seconds}
-        return found | scores
+        return pieces_of(self.model, **scores)
 
     @classmethod
     def of(cls, model: Any, kernel: str, pieces: dict[str, Any]) -> "Trial":
         """Restore a candidate from the pieces of a checkpoint. Raise ValueError unless they fit the model's leaves."""
-        expected = {name: tuple(x.shape) for name, x in leaves(model, "parameter").items()}
-        scores = ("evidence", "log", "seconds")
-        if {name: np.shape(x) for name, x in pieces.items()} != expected | dict.fromkeys(scores, ()):
-            msg = "the file stores the hyperparameters of another model"
-            raise ValueError(msg)
-        new = {name: asarray_like(x, model.X) for name, x in pieces.items() if name not in scores}
-        evidence, density, seconds = (float(pieces[name]) for name in scores)
-        return cls(with_leaves(model, new), Candidate(kernel, model.X.shape[0], evidence, density), seconds)
+        found, evidence, density, seconds = restore(model, pieces, "evidence", "log", "seconds")
+        return cls(found, Candidate(kernel, model.X.shape[0], evidence, density), seconds)
 
 
 class Found(NamedTuple):
@@ -81,6 +74,24 @@ class Found(NamedTuple):
     log_density: float
     held_out: bool
     """True if the log density is that of the held-out rows."""
+
+
+def pieces_of(model: Any, **numbers: float) -> dict[str, Any]:
+    """Return the hyperparameters of a model, and some numbers, to store in a checkpoint."""
+    return {name: to_numpy(x) for name, x in leaves(model, "parameter").items()} | numbers
+
+
+def restore(model: Any, pieces: dict[str, Any], *names: str) -> tuple[Any, ...]:
+    """Return the model with the hyperparameters of `pieces_of`, and the numbers with these names.
+
+    Raise ValueError unless the hyperparameters fit the model's leaves.
+    """
+    expected = {name: tuple(x.shape) for name, x in leaves(model, "parameter").items()}
+    if {name: np.shape(x) for name, x in pieces.items()} != expected | dict.fromkeys(names, ()):
+        msg = "the file stores the hyperparameters of another model"
+        raise ValueError(msg)
+    new = {name: asarray_like(pieces[name], model.X) for name in expected}
+    return with_leaves(model, new), *(float(pieces[name]) for name in names)
 
 
 def has_few_rows(data: Data) -> bool:
