@@ -3,15 +3,13 @@
 from agp.batch import Batch
 from agp.updates._actions import ActionsUpdate, Normalise
 from agp.updates._adam import Adam, Group
-from agp.updates._base import Moved, MovesLeaves, Update
-from agp.updates._inverse import InverseUpdate
+from agp.updates._base import Moved, MovesLeaves, Repeat, Update
+from agp.updates._inverse import InverseUpdate, Residual, Stopping, VarianceGap
 from agp.updates._natural import NaturalGradient
 from agp.updates._neighbours import NeighboursUpdate
 from agp.updates._optimum import OptimalPosterior
-from agp.updates._repeat import Repeat
 from agp.updates._schedules import Plateau, delayed, exponential, linear, stepped
 from agp.updates._sites import SiteStep
-from agp.updates._stopping import Residual, Stopping, VarianceGap
 
 __all__ = [
     "ActionsUpdate",

@@ -12,9 +12,8 @@ from agp.likelihoods import expected_row_density, row_site_gradients
 from agp.posteriors import Posterior, Sums
 from agp.processes import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals
 from agp.repairs import report
-from agp.updates._base import Info, Moved, State, class_names, leaves_of
+from agp.updates._base import Info, Moved, Repeat, State, class_names, leaves_of
 from agp.updates._natural import NaturalGradient
-from agp.updates._repeat import Repeat
 from agp.updates._schedules import check_rate
 
 ROUNDING = 20.0
