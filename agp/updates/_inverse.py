@@ -25,6 +25,13 @@ from agp.posteriors import InverseOwner, Posterior
 from agp.processes import Process
 from agp.updates._base import Info, Moved, State, class_names
 
+TOLERANCE = 5e-3
+"""The tolerance of the residual in models with one layer."""
+DEEP_TOLERANCE, ROUNDINGS = 1e-9, 1e3
+"""The tolerance of the residual in deep processes, and its minimum in units of eps. The tolerance is small because
+later layers depend on the samples of earlier layers.
+"""
+
 
 class Stopping(Protocol):
     """A stopping rule, which defines the quantity that an `InverseUpdate` reduces to its tolerance.
@@ -117,14 +124,6 @@ class VarianceGap:
 
 
 # -- stopping rules ---------------------------------------------------------------------------------------------------
-
-
-TOLERANCE = 5e-3
-"""The tolerance of the residual in models with one layer."""
-DEEP_TOLERANCE, ROUNDINGS = 1e-9, 1e3
-"""The tolerance of the residual in deep processes, and its minimum in units of eps. The tolerance is small because
-later layers depend on the samples of earlier layers.
-"""
 
 
 @dataclass(frozen=True)
