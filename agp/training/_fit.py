@@ -18,15 +18,13 @@ from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import outside
 from agp.training._batches import Place, check_place
-from agp.training._begun import check_training
+from agp.training._begun import FINAL_RATE_FRACTION, RATE, check_training, recipe
 from agp.training._certificate import baseline
 from agp.training._fit_newton import fit_newton
-from agp.training._gain import LAST_ITERATIONS
-from agp.training._lbfgs import why_not_lbfgs
+from agp.training._lbfgs import LAST_ITERATIONS, why_not_lbfgs
 from agp.training._loop import train
 from agp.training._newton import why_not_newton
 from agp.training._objective import inner_updates
-from agp.training._recipe import FINAL_RATE_FRACTION, RATE, recipe
 from agp.training._result import Callback, ModelType, Progress, Result
 from agp.training._resume import checkpoint_exists, load_trace
 from agp.training._stages import Clock, FitResult, by_lbfgs, ending_of, resume_training, with_message

@@ -11,9 +11,8 @@ from agp.checks import check_callables, check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.repairs import collect_reports
 from agp.training._batches import Batches, Place, check_place
-from agp.training._begun import check_training, initial_state, kept_leaves, warn_about_untouched
-from agp.training._epochs import check_loops
-from agp.training._recipe import recipe
+from agp.training._begun import check_training, initial_state, kept_leaves, recipe, warn_about_untouched
+from agp.training._graphs import check_loops
 from agp.training._result import Callback, ModelType, Result, progress_bar
 from agp.training._resume import check_checkpoint
 from agp.training._run import Run
