@@ -3,7 +3,7 @@
 from agp.selection._classification import fit_classification
 from agp.selection._kernel import select_kernel
 from agp.selection._regression import fit_regression
-from agp.selection._result import Candidate, ClassificationResult, RegressionResult, Stage
+from agp.selection._trial import Candidate, ClassificationResult, RegressionResult, Stage
 
 __all__ = [
     "Candidate",

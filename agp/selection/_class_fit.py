@@ -24,10 +24,8 @@ from agp.selection._class_posteriors import (
     sparse_model,
     stack,
 )
-from agp.selection._plan import checksum_of, describe_part
-from agp.selection._result import Candidate, ClassificationResult
-from agp.selection._rows import Data, subsample_rows
-from agp.selection._trial import Trial
+from agp.selection._given import Data, checksum_of, describe_part, subsample_rows
+from agp.selection._trial import Candidate, ClassificationResult, Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import Progress
 

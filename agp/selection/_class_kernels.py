@@ -15,7 +15,7 @@ from agp.models import TVGP
 from agp.priors import assign_priors
 from agp.scaling import column_spreads
 from agp.selection._climb import beside
-from agp.selection._rows import Data
+from agp.selection._given import Data
 from agp.training import Coordinates, prior_along_coordinates
 from agp.vectors import unfrozen
 

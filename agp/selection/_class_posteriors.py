@@ -17,7 +17,7 @@ from agp.linalg import diagonal, identity
 from agp.models import SVGP, TVGP
 from agp.posteriors import Dual, SiteSystem
 from agp.selection._climb import beside
-from agp.selection._rows import Data
+from agp.selection._given import Data
 from agp.updates import SiteStep
 
 MOST_FACTORISATIONS, MOST_STEPS = 20, 10

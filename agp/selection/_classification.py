@@ -17,9 +17,8 @@ from agp.models import valid_data
 from agp.priors import Prior
 from agp.repairs import outside
 from agp.selection._class_fit import ALL_ROWS, MOST, ClassFit, ClassPlan
-from agp.selection._plan import check_kernel, check_priors_or_auto
-from agp.selection._result import ClassificationResult
-from agp.selection._rows import Data
+from agp.selection._given import Data, check_kernel, check_priors_or_auto
+from agp.selection._trial import ClassificationResult
 from agp.selection._watch import Pieces, Watch
 from agp.training import Callback, fingerprint_of
 

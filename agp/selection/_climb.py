@@ -15,11 +15,8 @@ from agp.backend import asarray_like, backend_of
 from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.kernels import Kernel
 from agp.models import GPR
-from agp.selection._plan import Plan, checksum_of
-from agp.selection._precision import narrow, widen
-from agp.selection._result import Candidate
-from agp.selection._rows import Data, finite_average
-from agp.selection._trial import Trial
+from agp.selection._given import Data, Plan, checksum_of, finite_average
+from agp.selection._trial import Candidate, Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import (
     Coordinates,
@@ -32,6 +29,8 @@ from agp.training import (
     newton_names,
     why_not_newton,
 )
+
+MEAN = "mean_function.value"
 
 GAIN = 100.0
 """The predicted gain in nats at which training on a sample ends, as a multiple of the tolerance of the fit."""
@@ -312,3 +311,32 @@ def beside(part: Any, X: Any) -> Any:
 def log_density_of(model: GPR) -> float:
     """Return the average log density of a row given the other rows, or -inf if the average is not finite."""
     return finite_average(model.leave_one_out(), model.weights)
+
+
+# -- training in float32 ----------------------------------------------------------------------------------------------
+
+
+def narrow(model: Any) -> Any:
+    """Return an exact GP in float32, with the averages of its inputs and targets as origins.
+
+    The kernel is stationary or has a centre. Targets are shifted only if the mean function is a constant.
+    """
+    leaves = tree.leaves(model)
+    xp = backend_of(model.X).xp
+    origin = xp.mean(model.X, axis=0)
+    shifted = {"X": model.X - origin}
+    shifted |= {name: x - origin for name, x in leaves.items() if name.endswith(".centre")}
+    if MEAN in leaves:
+        level = xp.mean(model.y, axis=0)
+        shifted |= {"y": model.y - level, MEAN: leaves[MEAN] - level}
+    return tree.with_leaves(model, {name: xp.astype(shifted.get(name, x), xp.float32) for name, x in leaves.items()})
+
+
+def widen(model: Any, started: Any, trained: Any) -> Any:
+    """Return a model with the hyperparameters of `trained`, which was trained from `started`, `narrow(model)`."""
+    xp = backend_of(model.X).xp
+    own, before, after = tree.leaves(model), tree.leaves(started), tree.leaves(trained, "parameter")
+    new = {name: xp.astype(x, own[name].dtype) for name, x in after.items()}
+    if MEAN in new:
+        new[MEAN] = own[MEAN] + new[MEAN] - xp.astype(before[MEAN], own[MEAN].dtype)
+    return tree.with_leaves(model, new)

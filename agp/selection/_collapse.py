@@ -25,7 +25,7 @@ from agp.linalg import cholesky, nonnegative
 from agp.models import SGPR, SVGP, shared_covariance
 from agp.processes import Sparse
 from agp.scaling import column_spreads
-from agp.selection._rows import Data, finite_average
+from agp.selection._given import Data, finite_average
 
 LOG_2PI = math.log(2.0 * math.pi)
 NOISE_SHIFTS = tuple(range(0, 21, 2))

@@ -9,14 +9,12 @@ from agp import tree
 from agp.backend import backend_of
 from agp.kernels import White
 from agp.selection._climb import ignore_repairs
-from agp.selection._near import FEW, MANY, Densities, NearCandidates, describe_near
-from agp.selection._near_training import NearTraining
-from agp.selection._plan import KERNELS, Plan
+from agp.selection._given import KERNELS, Plan
+from agp.selection._near import FEW, MANY, Densities, NearCandidates, NearTraining, describe_near
 from agp.selection._race import SAMPLE
-from agp.selection._result import Candidate
 from agp.selection._sizes import LARGE_COST
 from agp.selection._stages import JUDGED, JUDGED_ROWS, LARGER, SAMPLED_STEPS, Fit, Passed
-from agp.selection._trial import Found, Trial
+from agp.selection._trial import Candidate, Found, Trial
 
 MANY_ROWS = 1000
 """The number of held-out rows for comparing the larger number of neighbours with the smaller one."""

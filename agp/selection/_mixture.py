@@ -12,9 +12,8 @@ from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
 from agp.models import GPR, GPRMixture
 from agp.priors import as_priors, check_priors
 from agp.selection._climb import exact_gp
-from agp.selection._plan import Plan
-from agp.selection._result import Candidate
-from agp.selection._rows import Data, finite_average
+from agp.selection._given import Data, Plan, finite_average
+from agp.selection._trial import Candidate
 from agp.training import Progress, columns_to_tie, fit, integrate
 
 FEW_ROWS, FEW_PARAMETERS, MOST_ROWS = 200, 30, 1000

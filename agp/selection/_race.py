@@ -13,8 +13,7 @@ from agp.constraints import REAL
 from agp.kernels import Kernel, Linear
 from agp.priors import assign_priors
 from agp.selection._climb import NOISE, Climber, beside, exact_gp, on_rows
-from agp.selection._plan import Plan
-from agp.selection._rows import Data
+from agp.selection._given import Data, Plan
 from agp.selection._signal import CHANCE
 from agp.selection._trial import Trial, has_few_rows, sort_trials
 from agp.starts import spread_starts

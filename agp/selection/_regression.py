@@ -20,12 +20,11 @@ from agp.likelihoods import Gaussian
 from agp.models import SGPR, SVGP, valid_data
 from agp.priors import Prior
 from agp.repairs import outside
+from agp.selection._given import Data, Plan, check_kernel, check_priors_or_auto, subsample_rows
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._mixture import takes_mixture
-from agp.selection._plan import Plan, check_kernel, check_priors_or_auto
-from agp.selection._result import RegressionResult
-from agp.selection._rows import Data, subsample_rows
 from agp.selection._stages import Fit, is_exact
+from agp.selection._trial import RegressionResult
 from agp.selection._watch import Pieces, Watch
 from agp.training import Callback, fingerprint_of
 

@@ -11,7 +11,7 @@ from agp.backend import Array, asarray_like, backend_of
 from agp.likelihoods import Likelihood
 from agp.models import GPR
 from agp.random import generator
-from agp.selection._rows import Data
+from agp.selection._given import Data
 from agp.training import baseline
 
 CHANCE, HELD_OUT_CHANCE = 2.0, 5.0

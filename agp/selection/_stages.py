@@ -25,11 +25,9 @@ from agp.selection._climb import (
     parts_beside,
 )
 from agp.selection._collapse import Collapse, collapse
+from agp.selection._given import Data, Plan, Rows, finite_average
 from agp.selection._mixture import mix
-from agp.selection._plan import Plan
 from agp.selection._race import SAMPLE, STEPS, Race, train_revived
-from agp.selection._result import Candidate, RegressionResult
-from agp.selection._rows import Data, Rows, finite_average
 from agp.selection._signal import (
     CLEAR,
     PERMUTED_STEPS,
@@ -41,7 +39,9 @@ from agp.selection._signal import (
 )
 from agp.selection._sizes import COST, Sizes
 from agp.selection._trial import (
+    Candidate,
     Found,
+    RegressionResult,
     Trial,
     best_of_kernels,
     best_setting,

@@ -11,7 +11,7 @@ import numpy as np
 from agp.checks import check_callables, check_positive
 from agp.errors import CheckpointError, Interrupted
 from agp.io import REMEDY, load_checkpoint
-from agp.selection._result import Stage
+from agp.selection._trial import Stage
 from agp.training import (
     Callback,
     Progress,

@@ -1,10 +1,11 @@
 """Many training steps with few calls: device graphs, and loops that are compiled for the device.
 
-A graph is recorded once, and then launched with one call per step. A step is a pure function of a model, states and a batch, so steps that take the same branches launch the same
-operations. In a graph, the branches are guessed (`agp.backend.speculating`), so that the host reads no numbers. The
-model and the states are stored in fixed arrays. A launch overwrites these arrays only if all guesses so far were right,
-including those of this launch. The host checks the guesses while the next step runs. After a wrong guess, two launches
-have no effect, and the steps are repeated without a graph.
+A graph is recorded once, and then launched with one call per step. A step is a pure function of a model, states and a
+batch, so steps that take the same branches launch the same operations. In a graph, the branches are guessed
+(`agp.backend.speculating`), so that the host reads no numbers. The model and the states are stored in fixed arrays. A
+launch overwrites these arrays only if all guesses so far were right, including those of this launch. The host checks
+the guesses while the next step runs. After a wrong guess, two launches have no effect, and the steps are repeated
+without a graph.
 """
 
 from collections.abc import Callable
