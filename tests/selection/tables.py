@@ -30,8 +30,15 @@ SIZES = {
     },
     "_race": {"SAMPLE": 24, "RACE_ROWS": 12, "SMALL": 20, "HEAT_STEPS": 2, "RACE_STEPS": 4, "STEPS": 5},
     "_kernel": {"SAMPLE": 24},
-    "_near": {"QUICK": 6, "WITH_INDUCING": 8, "INDUCING": 10},
-    "_near_training": {"TRAINED": 10, "LEVELS": ((40, 2), (60, 2), (80, 2)), "CALIBRATED": 8, "REVIVAL_STEPS": 1},
+    "_near": {
+        "QUICK": 6,
+        "WITH_INDUCING": 8,
+        "INDUCING": 10,
+        "TRAINED": 10,
+        "LEVELS": ((40, 2), (60, 2), (80, 2)),
+        "CALIBRATED": 8,
+        "REVIVAL_STEPS": 1,
+    },
     "_many_rows": {
         "SAMPLE": 24,
         "FEW": 12,
