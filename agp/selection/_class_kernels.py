@@ -16,7 +16,7 @@ from agp.priors import assign_priors
 from agp.scaling import column_spreads
 from agp.selection._climb import beside
 from agp.selection._given import Data
-from agp.training import Coordinates, prior_along_coordinates
+from agp.training import Coordinates, expand_priors
 from agp.vectors import unfrozen
 
 VARIANCE = 4.0
@@ -112,10 +112,9 @@ class LaplaceLoss:
         found, pull = laplace_evidence(model.likelihood, K, self.batch, self.weights)
         self.weights, evidence = found.weights, float(found.value)
         bars = tree.leaves(tree.cotangent(model, kernel=pull_kernel(pull(1.0))[0]))
-        scales, values = self.coordinates.scales_at(model), tree.leaves(model)
+        scales = self.coordinates.scales_at(model)
         slopes = {leaf.name: np.ravel(scales[leaf.name] * bars[leaf.name]) for leaf in self.coordinates.leaves}
-        for leaf, prior in self.priors:
-            density, first, _ = prior_along_coordinates(leaf._replace(value=values[leaf.name]), prior)
+        for leaf, density, first, _ in expand_priors(model, self.priors):
             evidence += density
             if leaf.name in slopes:
                 slopes[leaf.name] = slopes[leaf.name] + first

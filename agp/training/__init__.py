@@ -47,8 +47,8 @@ from agp.training._newton import (
     Evidence,
     Expanded,
     ascend,
+    expand_priors,
     newton_names,
-    prior_along_coordinates,
     why_not_newton,
 )
 from agp.training._objective import has_optimal_posterior

@@ -97,7 +97,7 @@ def fit_newton(
     max_iterations = check_whole("max_iterations", max_iterations, least=0)
     tolerance = check_positive("tolerance", tolerance)
     model = tree.detach(model)
-    names = moving_names(model, frozen)
+    names = unfrozen(model, (*tree.patterns(frozen), *sorted(tree.zero_leaves(model))))  # zeros stay zero
     search = _Search(Evidence(model, data, names), observations_of(data), check_callables("callbacks", callbacks))
     with progress_bar(max_iterations) if progress else nullcontext() as bar:
         search.bar = bar
@@ -106,11 +106,6 @@ def fit_newton(
         except KeyboardInterrupt as interrupt:
             raise Interrupted(search.result()) from interrupt
     return search.result()
-
-
-def moving_names(model: Any, frozen: str | Sequence[str]) -> list[str]:
-    """Return the names of the parameters that move; zeros stay zero. The errors are those of `agp.vectors.unfrozen`."""
-    return unfrozen(model, (*tree.patterns(frozen), *sorted(tree.zero_leaves(model))))
 
 
 class _Search:

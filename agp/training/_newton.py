@@ -7,7 +7,7 @@ mean function follow from the other parameters, so the trust region does not lim
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -54,7 +54,8 @@ class Coordinates:
         known = {leaf.name: leaf for leaf in tree.describe(model)}
         self.leaves = [known[name] for name in sorted(names)]  # the order of `expand_evidence`
         self.sizes = [math.prod(leaf.value.shape) for leaf in self.leaves]
-        self.stops = np.cumsum(self.sizes)
+        self.places = np.split(np.arange(sum(self.sizes)), np.cumsum(self.sizes)[:-1])
+        """The places of each parameter in the vector."""
         self.positive = self._each(lambda leaf: leaf.constraint is not REAL)
         self.linear = self._each(lambda leaf: leaf.name.startswith("mean_function."))
         """True for the coefficients of the mean function."""
@@ -75,12 +76,17 @@ class Coordinates:
 
     def model_at(self, vector: Vector) -> Any:
         """Return the model with these coordinates."""
-        values = np.where(self.positive, np.exp(np.where(self.positive, vector, 0.0)), vector)
-        new = {}
-        for leaf, part in zip(self.leaves, np.split(values, self.stops[:-1]), strict=True):
-            value = asarray_like(part.reshape(leaf.value.shape), leaf.value)
-            new[leaf.name] = value if leaf.unit is None else leaf.unit * value
-        return tree.with_leaves(self.model, new)
+        return tree.with_leaves(self.model, self.values_at(vector))
+
+    def values_at(self, vectors: Vector) -> dict[str, Array]:
+        """Return the parameters at vectors [..., n], by name."""
+        values = np.where(self.positive, np.exp(np.where(self.positive, vectors, 0.0)), vectors)
+        found = {}
+        for leaf, places in zip(self.leaves, self.places, strict=True):
+            part = values[..., places].reshape(*vectors.shape[:-1], *leaf.value.shape)
+            value = asarray_like(part, leaf.value)
+            found[leaf.name] = value if leaf.unit is None else leaf.unit * value
+        return found
 
     def scales_at(self, model: Any) -> dict[str, Array]:
         """Return the derivatives of the parameters of a model by the coordinates."""
@@ -138,8 +144,9 @@ class Evidence:
         self.evaluations, self.seconds = 0, 0.0
         self.rejections: Counter[str] = Counter()
         self._batch = batch
-        starts = zip(self.coordinates.leaves, self.coordinates.sizes, self.coordinates.stops, strict=True)
-        self._places = {leaf.name: np.arange(stop - size, stop) for leaf, size, stop in starts}
+        self.linear = self.coordinates.linear
+        names = (leaf.name for leaf in self.coordinates.leaves)
+        self._places = dict(zip(names, self.coordinates.places, strict=True))
         self._priors = assign_priors(model) if model.priors else []
         self._reference = self.coordinates.leaves[0].value
         self._roundoff = float(backend_of(batch.X).xp.finfo(batch.X.dtype).eps)
@@ -169,7 +176,7 @@ class Evidence:
             return self._reject("a factorisation failed" if np.isnan(value) else "the bound was not finite")
         if not (np.isfinite(slope).all() and np.isfinite(whitened).all()):
             return self._reject("the gradient was not finite")
-        slope, information, mean = profile(slope, whitened, curvature, self.coordinates.linear, self._roundoff)
+        slope, information, mean = profile(slope, whitened, curvature, self.linear, self._roundoff)
         return Expanded(vector, model, float(value), slope, information, mean, float(density))
 
     def _expand_at(self, model: Any, scales: dict[str, Array]) -> Any:
@@ -180,10 +187,7 @@ class Evidence:
     def _with_prior(self, model: Any, value: Any, slope: Vector) -> tuple[Any, Vector, Vector]:
         """Add the log prior and its gradient; also return the positive part of its curvature [n]."""
         slope, curvature = slope.copy(), np.zeros_like(slope)
-        values = tree.leaves(model)
-        for leaf, prior in self._priors:
-            here = leaf._replace(value=values[leaf.name])
-            density, first, second = prior_along_coordinates(here, prior)
+        for leaf, density, first, second in expand_priors(model, self._priors):
             value = value + density
             if (places := self._places.get(leaf.name)) is not None:
                 slope[places] += first
@@ -192,6 +196,14 @@ class Evidence:
 
     def _reject(self, reason: str) -> None:
         self.rejections[reason] += 1
+
+
+def expand_priors(model: Any, priors: Iterable[tuple[tree.Leaf, Any]]) -> Iterator[tuple[Any, float, Vector, Vector]]:
+    """Yield the leaves of a model that have priors, with what `prior_along_coordinates` returns for them."""
+    values = tree.leaves(model)
+    for leaf, prior in priors:
+        here = leaf._replace(value=values[leaf.name])
+        yield here, *prior_along_coordinates(here, prior)
 
 
 def prior_along_coordinates(leaf: tree.Leaf, prior: Any) -> tuple[float, Vector, Vector]:
@@ -218,8 +230,7 @@ class Ascent:
     def __init__(self, objective: Evidence, first: Expanded, box: tuple[Vector, Vector], radius: float) -> None:
         self.objective, self.radius = objective, radius
         self.point: Any = first
-        self.own = np.flatnonzero(~objective.coordinates.linear)
-        self.mean = np.flatnonzero(objective.coordinates.linear)
+        self.own, self.mean = np.flatnonzero(~objective.linear), np.flatnonzero(objective.linear)
         self.low, self.high = (limit[self.own] for limit in box)
         self._plan()
 
