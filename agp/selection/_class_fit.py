@@ -25,7 +25,7 @@ from agp.selection._class_posteriors import (
     stack,
 )
 from agp.selection._given import Data, checksum_of, describe_part, subsample_rows
-from agp.selection._trial import Candidate, ClassificationResult, Trial
+from agp.selection._trial import Candidate, ClassificationResult, Found, Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import Progress
 
@@ -102,19 +102,6 @@ def sample_rows(data: Data, likelihood: Any, count: int, seed: int) -> Sample:
     return Sample(some._replace(y=y), type(likelihood)(max(2, len(chosen))))
 
 
-class Chosen(NamedTuple):
-    """A model with its scores."""
-
-    model: Any
-    kernel: str
-    kind: str
-    bound: float
-    """The bound of all rows, in nats."""
-    log_density: float
-    """The average log density of left-out or held-out rows."""
-    holds_data: bool = True
-
-
 class ClassFit:
     """The stages of a fit. `result` returns the best model so far."""
 
@@ -122,7 +109,7 @@ class ClassFit:
         self.plan, self.data, self.pieces, self.watch = plan, data, pieces, watch
         self.candidates: list[Candidate] = []
         self.several = plan.likelihood.latents(1) > 1
-        self.chosen: Chosen | None = None
+        self.chosen: Found | None = None
         self.unsettled = ""
         self.searched: list[Searched] = []
         """The trained kernels, for a fit that is interrupted."""
@@ -238,7 +225,7 @@ class ClassFit:
             model = Ensemble(tuple(x.model for x in done), place_weights(shares, self.data.X), spread)
         bound = float(shares @ np.asarray([x.bound for x in done]))
         kind = f"a posterior of all {self.data.X.shape[0]:,} rows"
-        self.chosen = Chosen(model, ", ".join(x.name for x in done), kind, bound, density)
+        self.chosen = Found(model, ", ".join(x.name for x in done), kind, bound, self.data, density, held_out=False)
         if not all(x.is_settled for x in done):
             self.unsettled = "the sites have not reached their fixed point"
 
@@ -269,7 +256,7 @@ class ClassFit:
             if spread != 1.0:
                 model = Ensemble((model,), place_weights([1.0], self.data.X), spread)
             kind = f"a posterior with {count:,} inducing inputs on {rows.total:,} rows"
-            self.chosen = Chosen(model, one.name, kind, bound, density, holds_data=False)
+            self.chosen = Found(model, one.name, kind, bound, self.data, density, held_out=True)
             self._see(model, bound)
         scores = Candidate(one.name, rows.total, math.nan, math.nan, held_out=density)
         self.candidates.append(scores)
@@ -335,20 +322,17 @@ class ClassFit:
             )
         return ClassificationResult(
             best.model,
-            watch.steps,
-            watch.elapsed(),
-            {"bound": watch.bounds},
+            **watch.record(),
             converged=not ending,
             message=message,
             candidates=self.candidates,
             kernel=best.kernel,
-            stages=watch.stages,
             bound=best.bound,
             baseline=baseline,
             log_density=best.log_density,
             ending=ending,
             learned=bool(learned),
-            holds_data=best.holds_data,
+            holds_data=not best.held_out,
         )
 
     def _keep_sample(self) -> None:
@@ -365,4 +349,6 @@ class ClassFit:
         found = settle("a sample", model_of_rows(kernel, likelihood, some), batch, **kept)
         logs = densities(likelihood, found.mean, found.variance, some.y, memory=self.plan.memory)
         kind = f"a posterior of {some.X.shape[0]:,} rows"
-        self.chosen = Chosen(found.model, "the best kernel so far", kind, found.bound, float(np.mean(logs)))
+        self.chosen = Found(
+            found.model, "the best kernel so far", kind, found.bound, some, float(np.mean(logs)), held_out=False
+        )

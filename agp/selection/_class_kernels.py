@@ -209,18 +209,14 @@ def _sum(X: Any, *parts: Kernel) -> Kernel:
     return Sum((Constant(variance=np.asarray(1.0)), *parts)).from_data(X, VARIANCE)
 
 
-def given_kernel(kernel: Kernel, X: Any) -> Start:
-    """Return a kernel that the user chose; missing values start at the usual ones."""
-    return Start(type(kernel).__name__.lower(), beside(kernel, X).from_data(X, VARIANCE), tied=False)
-
-
 def compared_kernels(kernel: Any, X: Any, train: Callable[[Start, int], Searched]) -> Iterator[Searched]:
     """Yield the trained kernels. The unit of the columns is that of the best kernel with one lengthscale.
 
     `train` is a function of a start and the maximum number of evaluations.
     """
     if not isinstance(kernel, str):
-        yield train(given_kernel(kernel, X), ARD_STEPS)
+        name, begun = type(kernel).__name__.lower(), beside(kernel, X).from_data(X, VARIANCE)
+        yield train(Start(name, begun, tied=False), ARD_STEPS)
         return
     scales = starting_scales(X)
     tried = [train(isotropic(X, one), ISOTROPIC_STEPS) for one in scales]

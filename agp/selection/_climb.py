@@ -203,7 +203,8 @@ class Climber:
             found = fit_lbfgs(model, model.X, model.y, max_iterations=iterations, callbacks=callbacks)
         except (NonFiniteError, NotPositiveDefiniteError):
             return model, -math.inf, -math.inf
-        return found.model, found.bounds[0] / observations(model), log_density_of(found.model)
+        density = finite_average(found.model.leave_one_out(), found.model.weights)
+        return found.model, found.bounds[0] / observations(model), density
 
 
 def is_hopeless(
@@ -306,11 +307,6 @@ def beside(part: Any, X: Any) -> Any:
     if here is None or (backend_of(here) is B and here.dtype == X.dtype):
         return part
     return tree.to_backend(part, B.name, dtype=B.dtype_name(X), device=B.device_name(X) or None)
-
-
-def log_density_of(model: GPR) -> float:
-    """Return the average log density of a row given the other rows, or -inf if the average is not finite."""
-    return finite_average(model.leave_one_out(), model.weights)
 
 
 # -- training in float32 ----------------------------------------------------------------------------------------------

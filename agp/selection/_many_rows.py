@@ -10,7 +10,7 @@ from agp.backend import backend_of
 from agp.kernels import White
 from agp.selection._climb import ignore_repairs
 from agp.selection._given import KERNELS, Plan
-from agp.selection._near import FEW, MANY, Densities, NearCandidates, NearTraining, describe_near
+from agp.selection._near import FEW, MANY, QUICK, QUICK_ROWS, Densities, NearCandidates, NearTraining, describe_near
 from agp.selection._race import SAMPLE
 from agp.selection._sizes import LARGE_COST
 from agp.selection._stages import JUDGED, JUDGED_ROWS, LARGER, SAMPLED_STEPS, Fit, Passed
@@ -42,7 +42,7 @@ def run_many_rows(fit: Fit, method: str) -> None:
         return
     near, one = NearCandidates(fit.rows, fit.watch, fit.seed), found[0]
     training = NearTraining(near, fit.climb)
-    _keep(fit, near, one.kernel, near.quick_densities(one.model))
+    _keep(fit, near, one.kernel, near.densities(near.model(one.model, QUICK), QUICK_ROWS))
     one = fit.train([one], LARGER, SAMPLED_STEPS) if len(fit.rows.order) > SAMPLE else one
     if fit.watch.is_done:
         return
@@ -106,7 +106,7 @@ def _choose_neighbours(fit: Fit, training: NearTraining, one: Trial) -> Densitie
                 best, name = found, trained[1]
                 _keep(fit, near, name, best)
         if not watch.stage_over and len(near.order) > FEW:
-            more = near.some_densities(near.model(best.model, MANY), MANY_ROWS)
+            more = near.densities(near.model(best.model, MANY), MANY_ROWS)
             if near.is_better(more, best):
                 gain = float(np.mean(more.each - best.each[: len(more.each)]))
                 best = more._replace(score=best.score + gain)

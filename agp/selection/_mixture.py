@@ -2,18 +2,18 @@
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from agp import tree
 from agp.backend import backend_of
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
-from agp.models import GPR, GPRMixture
+from agp.models import GPR
 from agp.priors import as_priors, check_priors
 from agp.selection._climb import exact_gp
 from agp.selection._given import Data, Plan, finite_average
-from agp.selection._trial import Candidate
+from agp.selection._trial import Candidate, Found
 from agp.training import Progress, columns_to_tie, fit, integrate
 
 FEW_ROWS, FEW_PARAMETERS, MOST_ROWS = 200, 30, 1000
@@ -25,19 +25,6 @@ CONSTANT_SHARE = 0.1
 """The prior probability that the function is constant, relative to that of another kernel."""
 LEAST_SECONDS = 2.0
 """The minimum time limit for which "auto" integrates."""
-
-
-class Mixed(NamedTuple):
-    """The result of an integration."""
-
-    model: GPRMixture
-    kernel: str
-    log_evidence: float
-    log_density: float
-    """The average log density of a row given the other rows."""
-    candidates: list[Candidate]
-    certain: bool
-    """Whether the function is certainly not constant."""
 
 
 def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, limit: float | None) -> bool:
@@ -74,8 +61,11 @@ def kernels_to_mix(plan: Plan, data: Data) -> dict[str, Kernel]:
     return found | {"constant": Constant()}
 
 
-def mix(plan: Plan, data: Data, watch: Any) -> Mixed:
-    """Integrate over the hyperparameters of exact GPs of these rows."""
+def mix(plan: Plan, data: Data, watch: Any) -> tuple[Found, list[Candidate], bool]:
+    """Integrate over the hyperparameters of exact GPs of these rows.
+
+    Return the result, its candidates, and whether the function is certainly not constant.
+    """
     kernels = kernels_to_mix(plan, data)
     models = [_start(plan, kernel, data) for kernel in kernels.values()]
     found = integrate(models, shares=[CONSTANT_SHARE if name == "constant" else 1.0 for name in kernels])
@@ -86,7 +76,8 @@ def mix(plan: Plan, data: Data, watch: Any) -> Mixed:
     watch(Progress(0, found.model.mode, {"bound": np.asarray(found.log_evidence)}, 0.0))
     best = max(evidence, key=lambda name: evidence[name])
     certain = "constant" in kernels and not any(isinstance(one.kernel, Constant) for one in found.model.models)
-    return Mixed(found.model, best, found.log_evidence, density, candidates, certain)
+    kind = f"averaged over {found.model.shares.shape[0]} settings of the hyperparameters, given {rows} rows"
+    return Found(found.model, best, kind, found.log_evidence, data, density, held_out=False), candidates, certain
 
 
 def _start(plan: Plan, kernel: Kernel, data: Data) -> GPR:

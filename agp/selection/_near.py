@@ -149,15 +149,13 @@ class NearCandidates:
 
     # -- scores -----------------------------------------------------------------------------------------------------
 
-    def densities(self, model: Any) -> Densities:
-        """Return a model and the log densities of the held-out rows.
+    def densities(self, model: Any, count: int | None = None) -> Densities:
+        """Return a model and the log densities of the held-out rows, or of so many of them.
 
         Unless noise is known, the kernel and the noise are multiplied by the factor that gives the held-out errors the
         predicted spread. This changes no mean.
         """
-        return self._densities(model, self.held)
-
-    def _densities(self, model: Any, held: Data) -> Densities:
+        held = self.held if count is None else self.held.at(np.arange(min(count, len(self.held.y))))
         try:
             with np.errstate(all="ignore"), ignore_repairs():
                 latent = self._predictor(model).predict(held.X)
@@ -197,14 +195,6 @@ class NearCandidates:
             return math.isfinite(one.score)
         count = min(len(one.each), len(other.each))
         return exceeds(one.each[:count], other.each[:count])
-
-    def some_densities(self, model: Any, count: int) -> Densities:
-        """Return `densities` for some of the held-out rows."""
-        return self._densities(model, self.held.at(np.arange(min(count, len(self.held.y)))))
-
-    def quick_densities(self, hyper: Any) -> Densities:
-        """Return the log densities of some held-out rows given few neighbours."""
-        return self.some_densities(self.model(hyper, QUICK), QUICK_ROWS)
 
 
 def exceeds(one: Any, other: Any) -> bool:

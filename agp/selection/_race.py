@@ -110,7 +110,7 @@ class Race:
         kept = sort_trials(self.climb("race", name, one.model, RACE_STEPS) for one in begun[:FINALISTS])
         found: list[Trial] = []
         for one in distinct(kept):
-            model = self._on_sample(one.model)
+            model = on_rows(one.model, self.sample, self.plan.parts(one.model.kernel, self.sample)["priors"])
             found = sort_trials([*found, self.climb("search", name, model, STEPS, **_against(found))])
         return sort_trials([*found, *train_revived(self.climb, found[0], STEPS, margin=MARGIN)])
 
@@ -147,9 +147,6 @@ class Race:
         settings: Any = {} if self.few else {"begin": reestimate_slopes, "caution": LINEAR_CAUTION}
         trial = self.climb("search", name, model, STEPS if self.few else LINEAR_STEPS, rival=rival, **settings)
         return [trial] if trial.scores.evidence > needed else []
-
-    def _on_sample(self, model: Any) -> Any:
-        return on_rows(model, self.sample, self.plan.parts(model.kernel, self.sample)["priors"])
 
 
 def _against(found: list[Trial]) -> dict[str, Any]:

@@ -114,10 +114,6 @@ def _no_signal(best: Found, every: Data) -> str:
     return f"the inputs do not predict the targets: {rows} rows are predicted no better than by their mean"
 
 
-def _mixture_kind(model: GPRMixture) -> str:
-    return f"averaged over {model.shares.shape[0]} settings of the hyperparameters, given {model.X.shape[0]} rows"
-
-
 class Fit:
     """A fit in progress; `result` can be called at any time."""
 
@@ -137,12 +133,9 @@ class Fit:
         """Integrate over the hyperparameters of an exact GP of all rows."""
         data = self.on_host(self.rows.data.at())
         with self.watch.stage("integrate", self.rows.total):
-            mixed = mix(self.plan, data, self.watch)
-        self.candidates += mixed.candidates
-        model = beside(mixed.model, self.rows.data.X)
-        self.certain = mixed.certain
-        found = Found(model, mixed.kernel, _mixture_kind(model), mixed.log_evidence, data, mixed.log_density, False)
-        self.best = lambda: found
+            found, candidates, self.certain = mix(self.plan, data, self.watch)
+        self.candidates += candidates
+        self.best = lambda: found._replace(model=beside(found.model, self.rows.data.X))
 
     def run_exact(self) -> None:
         """Compare kernels on the sample, train the best on up to 2,000 rows, and keep the posterior of all rows."""
@@ -440,14 +433,11 @@ class Fit:
             message = f"{_no_signal(best, every)}; {message if constant is None else 'the model predicts the mean'}"
         return RegressionResult(
             model,
-            watch.steps,
-            watch.elapsed(),
-            {"bound": watch.bounds},
+            **watch.record(),
             converged=not ending,
             message=message,
             candidates=self.candidates,
             kernel=best.kernel,
-            stages=watch.stages,
             bound=best.bound * every.observations / count,
             baseline=baseline_of(model.likelihood, every),
             log_density=best.log_density,

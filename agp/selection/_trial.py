@@ -148,7 +148,7 @@ class Trial(NamedTuple):
 class Found(NamedTuple):
     """A posterior, and its entries in the result."""
 
-    model: GPR | GPRMixture | SVGP | NNGP | VIF
+    model: Any
     kernel: str
     kind: str
     bound: float

@@ -103,6 +103,10 @@ class Watch:
             self.interrupted = True
             raise Interrupted(result()) from interrupt
 
+    def record(self) -> dict[str, Any]:
+        """Return the fields of a result that tell the course of the fit."""
+        return {"steps": self.steps, "seconds": self.elapsed(), "trace": {"bound": self.bounds}, "stages": self.stages}
+
     def ending(self) -> str:
         """Return why the fit ended early, or an empty string."""
         if self.interrupted:

@@ -31,7 +31,6 @@ SIZES = {
     "_race": {"SAMPLE": 24, "RACE_ROWS": 12, "SMALL": 20, "HEAT_STEPS": 2, "RACE_STEPS": 4, "STEPS": 5},
     "_kernel": {"SAMPLE": 24},
     "_near": {
-        "QUICK": 6,
         "WITH_INDUCING": 8,
         "INDUCING": 10,
         "TRAINED": 10,
@@ -41,6 +40,7 @@ SIZES = {
     },
     "_many_rows": {
         "SAMPLE": 24,
+        "QUICK": 6,
         "FEW": 12,
         "MANY": 24,
         "JUDGED": 6,
