@@ -40,7 +40,7 @@ MOST_CLASSES, ROWS_PER_CLASS = 10, 5
 """The search uses rows of at most so many classes. Each of them keeps so many rows, if it has them."""
 CLOSE = 25.0
 """Kernels whose evidence is lower than that of the best by more nats than this are left out."""
-MOST, LEAST = 1024, 256
+MOST_INDUCING, LEAST = 1024, 256
 """The largest and the smallest usual number of inducing inputs."""
 LEAST_GAIN = 2e-3
 """The gain in nats per held-out row for which twice as many inducing inputs are used."""

@@ -3,7 +3,6 @@
 import math
 import re
 import zlib
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,6 +153,17 @@ class Plan(NamedTuple):
         plain = self.mean_function is None or isinstance(self.mean_function, ConstantMean)
         return plain and isinstance(self.kernel, str) and isinstance(self.priors, str)
 
+    @property
+    def nodes(self) -> list[Any]:
+        """The kernel, the mean function and their parts, if they are given."""
+        given = [part for part in (self.kernel, self.mean_function) if tree.is_model(part)]
+        return [node for part in given for node in tree.nodes(part, object).values()]
+
+    @property
+    def foreign(self) -> list[str]:
+        """The names of the classes among `nodes` that do not belong to agp."""
+        return [type(node).__name__ for node in self.nodes if not type(node).__module__.startswith("agp.")]
+
     def facts(self) -> dict[str, Any]:
         """Return the arguments as strings, by name. A fit resumes only if the checkpoint stores the same strings."""
         return {name: describe_part(part) for name, part in self._asdict().items()}
@@ -181,20 +191,6 @@ def describe_part(part: Any) -> str:
     text = strip_addresses(f"{part!r}")
     text = f"{text[:2000]} {zlib.crc32(text.encode()):08x}" if len(text) > 2000 else text
     return f"{text} {checksum_of(part)}" if isinstance(part, Kernel | Likelihood | Mean) else text
-
-
-def check_kernel(kernel: Any) -> None:
-    """Raise TypeError unless an argument is "auto" or a kernel."""
-    if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
-        msg = f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel."
-        raise TypeError(msg)
-
-
-def check_priors_or_auto(priors: Any) -> None:
-    """Raise TypeError unless an argument is "auto", None or a dictionary."""
-    if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
-        msg = f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors."
-        raise TypeError(msg)
 
 
 def checksum_of(part: Any) -> str:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from agp import tree
 from agp.backend import backend_of
 from agp.kernels import White
 from agp.selection._climb import ignore_repairs
@@ -77,13 +76,11 @@ def _may_reach(fit: Fit, passed: Passed | None, best: Densities, more: float) ->
 def why_not_neighbours(plan: Plan, X: Any) -> str:
     """Return the reason why near rows cannot be found and compared on the host, or an empty string."""
     B = backend_of(X)
-    parts = (plan.kernel, plan.mean_function)
-    nodes = [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
     if B.is_lazy:
         return "the rows are not in memory"
-    if any(isinstance(node, White) for node in nodes):
+    if any(isinstance(node, White) for node in plan.nodes):
         return "the kernel contains white noise"
-    foreign = [type(node).__name__ for node in nodes if not type(node).__module__.startswith("agp.")]
+    foreign = plan.foreign
     return f"{foreign[0]} is no part of agp, and may not support NumPy" if foreign and B.name != "numpy" else ""
 
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agp import tree
 from agp.backend import Array, asarray_like, backend_of
 from agp.bounds import evidence_and_left_out
 from agp.models import GPR, GPRMixture
@@ -220,10 +219,7 @@ class Fit:
 
     def on_host(self, data: Data) -> Data:
         """Return rows on the host in float64, so that all libraries choose alike, unless users' parts need others."""
-        parts = (self.plan.kernel, self.plan.mean_function)
-        nodes = [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
-        ours = all(type(node).__module__.startswith("agp.") for node in nodes)
-        return data.on_host() if ours else data
+        return data if self.plan.foreign else data.on_host()
 
     def _initialise(self) -> GPR:
         data = self.rows.first(SAMPLE)
