@@ -83,7 +83,7 @@ class Coordinates:
         values = np.where(self.positive, np.exp(np.where(self.positive, vectors, 0.0)), vectors)
         found = {}
         for leaf, places in zip(self.leaves, self.places, strict=True):
-            part = values[..., places].reshape(*vectors.shape[:-1], *leaf.value.shape)
+            part = values[..., places].reshape((*vectors.shape[:-1], *leaf.value.shape))
             value = asarray_like(part, leaf.value)
             found[leaf.name] = value if leaf.unit is None else leaf.unit * value
         return found
