@@ -432,7 +432,7 @@ def test_failures_are_counted_and_no_jitter_is_added():
     evidence = Evidence(model, Batch(X, y), newton_names(model))
     start = evidence.coordinates.vector_of(model)
     place = [leaf.name for leaf in evidence.coordinates.leaves].index("likelihood.noise_variance")
-    start[evidence.coordinates.stops[place] - 1] = -60.0
+    start[evidence.coordinates.places[place][-1]] = -60.0
     assert evidence(start) is None
     assert evidence.rejections == {"a factorisation failed": 1}
     assert evidence.evaluations == 1
