@@ -1,4 +1,4 @@
-"""`fit_regression` and `fit_classification`: hyperparameters from samples of the rows, and the posterior of all rows."""
+"""`fit_regression` and `fit_classification`: hyperparameters from samples of the rows, the posterior of all rows."""
 
 import numbers
 import warnings

@@ -23,8 +23,7 @@ from agp.models import GPR, GPRMixture, Model
 from agp.processes import Settings
 from agp.training._hyper_prior import HyperPrior, hyper_prior
 from agp.training._importance import Weighted, sample_density
-from agp.training._information import Information
-from agp.training._newton import Evidence, Expanded, ascend, newton_names, why_not_newton
+from agp.training._newton import Evidence, Expanded, Information, ascend, newton_names, why_not_newton
 
 Numbers = npt.NDArray[np.float64]
 
