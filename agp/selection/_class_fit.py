@@ -115,6 +115,7 @@ class ClassFit:
         """The trained kernels, for a fit that is interrupted."""
         self.settled: list[Settled] = []
         self.batch = Batch(data.X, data.y, weights=data.weights)
+        self.how: dict[str, Any] = {"memory": plan.memory, "is_over": lambda: watch.is_done}
 
     def run(self, *, exact: bool) -> None:
         """Run all stages, for a posterior of all rows or for inducing inputs."""
@@ -192,8 +193,7 @@ class ClassFit:
             for one in found:
                 model = model_of_rows(one.model.kernel, likelihood, data)
                 like = self.settled[-1] if self.settled else None
-                kept = {"memory": self.plan.memory, "is_over": self._is_over, "like": like}
-                self.settled.append(settle(one.name, model, self.batch, **kept))
+                self.settled.append(settle(one.name, model, self.batch, like=like, **self.how))
                 self._see(self.settled[-1].model, self.settled[-1].bound)
                 if self.watch.is_done:
                     break
@@ -229,9 +229,6 @@ class ClassFit:
         if not all(x.is_settled for x in done):
             self.unsettled = "the sites have not reached their fixed point"
 
-    def _is_over(self) -> bool:
-        return self.watch.is_done
-
     # -- inducing inputs --------------------------------------------------------------------------------------------
 
     def _with_inducing(self, one: Searched) -> None:
@@ -250,7 +247,7 @@ class ClassFit:
                     break
             density, model, spread = best
             if not self.watch.is_done:
-                model = settle_inducing(model, self.batch, LAST_STEPS, memory=self.plan.memory, is_over=self._is_over)
+                model = settle_inducing(model, self.batch, LAST_STEPS, **self.how)
             bound = float(model.bound(self.data.X, self.data.y, weights=self.data.weights, memory=self.plan.memory)[0])
             count = len(tree.leaves(model)["process.inducing.Z"])
             if spread != 1.0:
@@ -278,13 +275,12 @@ class ClassFit:
 
         model = sparse_model(one.model.kernel, self.plan.likelihood, first(count))
         few, N = min(FIRST_ROWS, others.X.shape[0]), others.X.shape[0]
-        kept = {"memory": self.plan.memory, "is_over": self._is_over}
         some = first(few)
         scale = N / few if others.weights is None else float(xp.sum(others.weights) / xp.sum(some.weights))
-        model = settle_inducing(model, Batch(some.X, some.y, scale, weights=some.weights), FIRST_STEPS, **kept)
+        model = settle_inducing(model, Batch(some.X, some.y, scale, weights=some.weights), FIRST_STEPS, **self.how)
         if few == N or self.watch.is_done:
             return model
-        return settle_inducing(model, Batch(others.X, others.y, weights=others.weights), STEPS, **kept)
+        return settle_inducing(model, Batch(others.X, others.y, weights=others.weights), STEPS, **self.how)
 
     def _held_density(self, model: SVGP, held: Data) -> tuple[float, float]:
         """Return the average log density of held-out rows at the best factor of the variances, and this factor."""
@@ -345,8 +341,8 @@ class ClassFit:
         else:
             kernel = TVGP.from_data(some.X, some.y, likelihood=likelihood, kernel=RBF()).kernel
         batch = Batch(some.X, some.y, weights=some.weights)
-        kept = {"memory": self.plan.memory, "is_over": lambda: True, "like": None}
-        found = settle("a sample", model_of_rows(kernel, likelihood, some), batch, **kept)
+        model = model_of_rows(kernel, likelihood, some)
+        found = settle("a sample", model, batch, memory=self.plan.memory, is_over=lambda: True, like=None)
         logs = densities(likelihood, found.mean, found.variance, some.y, memory=self.plan.memory)
         kind = f"a posterior of {some.X.shape[0]:,} rows"
         self.chosen = Found(

@@ -200,14 +200,11 @@ def close_to_best(found: list[Trial]) -> list[Trial]:
     """Return the best candidate, and another one if its score is within `CLOSE` of the best."""
     kept: list[Trial] = []
     for one in found:
-        if one.score >= found[0].score - CLOSE and all(is_other(one, other) for other in kept):
+        others = (x for x in kept if x.kernel == one.kernel)
+        is_other = all(abs(one.scores.evidence - x.scores.evidence) > ALIKE for x in others)
+        if is_other and one.score >= found[0].score - CLOSE:
             kept.append(one)
     return kept[:MAX_CLOSE]
-
-
-def is_other(one: Trial, other: Trial) -> bool:
-    """Whether two candidates of the same sample are different optima."""
-    return one.kernel != other.kernel or abs(one.scores.evidence - other.scores.evidence) > ALIKE
 
 
 def calibrate_noise(passed: Collapse, noise: float) -> float:

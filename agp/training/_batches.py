@@ -256,10 +256,6 @@ class Batches:
         epoch, i = divmod(step, self.per_epoch)
         return epoch, slice(i * self.size, (i + 1) * self.size)
 
-    def fingerprint(self) -> int:
-        """Return a checksum of the data, for checkpoints."""
-        return fingerprint_of(self.data)
-
     @property
     def whole(self) -> bool:
         """Whether each batch contains all rows."""
@@ -357,11 +353,3 @@ def place_draws(X: Array, draws: Draws) -> Draws:
         return B.xp.astype(x, X.dtype) if B.xp.isdtype(x.dtype, "real floating") else x
 
     return Draws(*({name: one(x) for name, x in part.items()} for part in draws))
-
-
-def check_place(draws: Any) -> Place:
-    """Return `draws`; raise ValueError unless it is "host" or "device"."""
-    if draws not in ("host", "device"):
-        msg = f"draws is {draws!r}, but must be 'host' or 'device'."
-        raise ValueError(msg)
-    return draws

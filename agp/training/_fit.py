@@ -5,19 +5,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from agp._context import public
 from agp.backend import Array, backend_of, to_numpy
 from agp.batch import Batch
-from agp.checks import check_callables, check_positive, check_whole
+from agp.checks import check_among, check_callables, check_positive, check_whole
 from agp.errors import NonFiniteError, NoSignalWarning
 from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import outside
-from agp.training._batches import Place, check_place
+from agp.training._batches import Place
 from agp.training._begun import FINAL_RATE_FRACTION, RATE, check_training, recipe
 from agp.training._certificate import baseline
 from agp.training._fit_newton import fit_newton
@@ -150,7 +150,7 @@ def fit(
     X, y = data.X, data.y
     check_plan(updates)
     tolerance = check_positive("tolerance", tolerance)
-    check_place(draws)
+    check_among("draws", draws, get_args(Place))
     clock = Clock(None if max_seconds is None else check_positive("max_seconds", max_seconds))
     watchers = [*check_callables("callbacks", callbacks), clock]
     settings: dict[str, Any] = {"callbacks": watchers, "progress": progress, "seed": seed}

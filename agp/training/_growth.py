@@ -69,11 +69,6 @@ def _highest(rounds: list[Round]) -> int:
     return max(range(len(rounds)), key=lambda i: (rounds[i].bound, i))
 
 
-def _behind(rounds: list[Round]) -> bool:
-    """Whether the bound of the last round is below that of an earlier round."""
-    return _highest(rounds) < len(rounds) - 1
-
-
 class _Limits:
     """A callback with limits on growth. Checks return None, or the reason to stop as a keyword and a sentence."""
 
@@ -140,7 +135,7 @@ class _Limits:
     def assess(self, rounds: list[Round]) -> tuple[str, str] | None:
         """Check whether the gap or the gain of the last doubling is below the tolerance."""
         last, least = rounds[-1], f"less than {self.tolerance:g}"
-        if last.gap < self.tolerance and not _behind(rounds):
+        if last.gap < self.tolerance and _highest(rounds) == len(rounds) - 1:
             text = f"further inducing inputs can gain at most {last.gap:.2g} nats per datum at these hyperparameters"
             return "certificate", f"{text}, {least}"
         if len(rounds) == 1:
@@ -384,7 +379,7 @@ class _Growth:
     @property
     def is_behind(self) -> bool:
         """Whether the bound of the last round is below that of an earlier round."""
-        return _behind(self.rounds)
+        return _highest(self.rounds) < len(self.rounds) - 1
 
     @property
     def has_learned_nothing(self) -> bool:

@@ -128,7 +128,8 @@ def integrate(
     given = tuple(models) if isinstance(models, Sequence) else (models,)
     _check_models(given)
     odds = _valid_shares(shares, len(given))
-    count = _usual_settings(given[0]) if settings is None else check_whole("settings", settings, least=8)
+    usual = max(LEAST_SETTINGS, min(SETTINGS, ENTRIES // given[0].X.shape[0] ** 2))
+    count = usual if settings is None else check_whole("settings", settings, least=8)
     posteriors = [HyperPosterior(model) for model in given]
     counts = _share_settings([one.prior.size for one in posteriors], count)
     found = [_integrate_one(*pair) for pair in zip(posteriors, counts, strict=True)]
@@ -167,10 +168,6 @@ def _valid_shares(shares: Sequence[float] | None, count: int) -> Numbers:
         msg = f"shares is {shares!r}, but must contain a positive number for each of {count} models."
         raise ValueError(msg)
     return found
-
-
-def _usual_settings(model: GPR) -> int:
-    return max(LEAST_SETTINGS, min(SETTINGS, ENTRIES // model.X.shape[0] ** 2))
 
 
 def _share_settings(sizes: list[int], total: int) -> list[int]:

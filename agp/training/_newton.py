@@ -131,7 +131,8 @@ def _pseudoinverse(H: Any, roundoff: float) -> tuple[Any, Any]:
 
 def damped_step(g: Vector, A: Information, radius: float) -> Vector:
     """Return (A + lambda I)^-1 g with the smallest lambda for which no entry exceeds the radius."""
-    size, at = _solver(g, A)
+    by_factors = _by_vectors if A.vectors.shape[0] < len(g) else _by_cholesky
+    size, at = (_by_eigenvectors if len(g) <= MANY else by_factors)(g, A)
     least = DAMPING * max(size, TINY)
     step = at(least)
     if np.max(np.abs(step)) <= radius:
@@ -150,12 +151,6 @@ def damped_step(g: Vector, A: Information, radius: float) -> Vector:
 
 Solver = tuple[float, Callable[[float], Vector]]
 """An upper bound on the eigenvalues of A, and the function lambda -> (A + lambda I)^-1 g."""
-
-
-def _solver(g: Vector, A: Information) -> Solver:
-    if len(g) <= MANY:
-        return _by_eigenvectors(g, A)
-    return _by_vectors(g, A) if A.vectors.shape[0] < len(g) else _by_cholesky(g, A)
 
 
 def _by_eigenvectors(g: Vector, A: Information) -> Solver:
@@ -290,8 +285,8 @@ class Evidence:
         self.rejections: Counter[str] = Counter()
         self._batch = batch
         self.linear = self.coordinates.linear
-        names = (leaf.name for leaf in self.coordinates.leaves)
-        self._places = dict(zip(names, self.coordinates.places, strict=True))
+        places = zip(self.coordinates.leaves, self.coordinates.places, strict=True)
+        self._places = {leaf.name: place for leaf, place in places}
         self._priors = assign_priors(model) if model.priors else []
         self._roundoff = float(backend_of(batch.X).xp.finfo(batch.X.dtype).eps)
         expand, first = _compile_expand(backend_of(batch.X)), self.coordinates.leaves[0].value

@@ -95,16 +95,11 @@ def _result_html(result: Result[Any]) -> str:
     trained, trace, frozen = fields.pop("model", None), fields.pop("trace", {}), fields.pop("frozen", ())
     bounds = {} if "bound" in fields else {"last bound": trace.get("bound", [])[-1:]}
     ordered = {name: fields[name] for name in FIRST if name in fields} | bounds | fields
-    tables = {name: value for name, value in ordered.items() if _is_table(value)}
+    tables = {name: x for name, x in ordered.items() if isinstance(x, list) and x and isinstance(x[0], tuple)}
     facts = [(name.replace("_", " "), _cell(value)) for name, value in ordered.items() if name not in tables]
     html = [table_html(type(result).__name__, (fact for fact in facts if fact[1] not in ("", [], None)))]
     html += [table_html(name.capitalize(), rows, rows[0]._fields) for name, rows in tables.items()]
     return "".join([*html, summary_html(trained, frozen=frozen)] if tree.is_model(trained) else html)
-
-
-def _is_table(value: Any) -> bool:
-    """Whether a value is a list of named tuples."""
-    return isinstance(value, list) and bool(value) and isinstance(value[0], tuple)
 
 
 def _cell(value: Any) -> Any:
