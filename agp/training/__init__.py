@@ -3,8 +3,7 @@
 from agp._deprecated import former_names
 from agp.training._batches import Batches
 from agp.training._begun import initial_state, recipe
-from agp.training._fit import fit
-from agp.training._fit_newton import fit_newton
+from agp.training._fit import fit, fit_newton
 from agp.training._growth import GrowthResult, Round, fit_growing
 from agp.training._integrate import Integral, integrate
 from agp.training._lbfgs import Gain, fit_lbfgs

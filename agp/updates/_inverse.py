@@ -44,14 +44,12 @@ class Stopping(Protocol):
 
     def check(self, model: Any, /) -> None:
         """Raise TypeError unless the rule applies to the model."""
-        ...
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
         """Return a function that computes the quantity on the batch, or None if the quantity is the residual.
 
         `owner` is the part of the model that contains the inverse factors.
         """
-        ...
 
 
 @dataclass(frozen=True)
