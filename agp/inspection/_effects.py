@@ -105,7 +105,8 @@ def average_prediction(
     """
     samples = check_whole("samples", samples)
     mean = _average_groups(model.predict_mean(X, observed=True), groups)
-    if _observes_function(model):
+    likelihood = model.likelihood
+    if likelihood.mean_is_latent and likelihood.latents(1) == 1:  # the mean of observations is that of the function
         try:
             deviation = _deviation(model, X, groups)
         except TypeError:  # deep processes have no joint covariance
@@ -130,11 +131,6 @@ def _means_along(model: Any, X: Array, groups: int) -> Array:
     lines = xp.permute_dims(xp.reshape(X, (groups, -1, X.shape[1])), (1, 0, 2))
     means = model.predict_mean_along(lines)
     return xp.reshape(xp.permute_dims(means, (1, 0, 2)), (X.shape[0], means.shape[2]))
-
-
-def _observes_function(model: Any) -> bool:
-    """Whether the mean of observations equals the mean of the function."""
-    return model.likelihood.mean_is_latent and model.likelihood.latents(1) == 1
 
 
 def _deviation(model: Any, X: Array, groups: int) -> Host:

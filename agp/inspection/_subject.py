@@ -38,18 +38,23 @@ class Estimator(Protocol):
 
     def model_inputs(self, X: Any) -> Array:
         """Convert rows to model inputs [N, D]."""
+        ...
 
     def model_columns(self) -> list[str]:
         """Return the names of the D input columns."""
+        ...
 
     def model_sources(self) -> list[str]:
         """Return, for each of the D columns, the name of the table column from which it is computed."""
+        ...
 
     def _completed_inputs(self, X: Any) -> Array:
         """Convert rows to model inputs, with a random value in each unknown cell."""
+        ...
 
     def _imputing_predictor(self) -> Any:
         """Return the predictor of observations, which accepts unknown cells."""
+        ...
 
 
 class Predicted(NamedTuple):

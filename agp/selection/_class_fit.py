@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import backend_of, to_numpy
+from agp.backend import asarray_like, backend_of, to_numpy
 from agp.batch import Batch
 from agp.kernels import RBF
 from agp.models import SVGP, TVGP, Ensemble
@@ -18,7 +18,6 @@ from agp.selection._class_posteriors import (
     combine,
     densities,
     model_of_rows,
-    place_weights,
     settle,
     settle_inducing,
     sparse_model,
@@ -216,13 +215,10 @@ class ClassFit:
         def score(spread: float) -> float:
             return float(np.average(densities(likelihood, mean, spread * variance, y, memory=memory), weights=weights))
 
-        self._keep_all(done, shares, *best_spread(score, self.several))
-
-    def _keep_all(self, done: list[Settled], shares: Any, spread: float, density: float) -> None:
-        """Keep the average of several posteriors, or a single one."""
+        spread, density = best_spread(score, self.several)
         model: Any = done[0].model
         if len(done) > 1 or spread != 1.0:
-            model = Ensemble(tuple(x.model for x in done), place_weights(shares, self.data.X), spread)
+            model = Ensemble(tuple(x.model for x in done), asarray_like(np.asarray(shares), self.data.X), spread)
         bound = float(shares @ np.asarray([x.bound for x in done]))
         kind = f"a posterior of all {self.data.X.shape[0]:,} rows"
         self.chosen = Found(model, ", ".join(x.name for x in done), kind, bound, self.data, density, held_out=False)
@@ -251,7 +247,7 @@ class ClassFit:
             bound = float(model.bound(self.data.X, self.data.y, weights=self.data.weights, memory=self.plan.memory)[0])
             count = len(tree.leaves(model)["process.inducing.Z"])
             if spread != 1.0:
-                model = Ensemble((model,), place_weights([1.0], self.data.X), spread)
+                model = Ensemble((model,), asarray_like(np.ones(1), self.data.X), spread)
             kind = f"a posterior with {count:,} inducing inputs on {rows.total:,} rows"
             self.chosen = Found(model, one.name, kind, bound, self.data, density, held_out=True)
             self._see(model, bound)

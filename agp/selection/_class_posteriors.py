@@ -337,8 +337,3 @@ def _white_mean(model: Any) -> Any:
     """Return the mean [M, P] of Lu^-1 u on the host."""
     q = model.process.posterior
     return to_numpy(q.whitened_state(identity(q.precision))[0].white_mean)
-
-
-def place_weights(weights: Any, X: Array) -> Array:
-    """Return weights [K] in the library, dtype and device of X."""
-    return asarray_like(np.asarray(weights), X)

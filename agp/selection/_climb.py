@@ -180,16 +180,14 @@ class Climber:
         return widen(model, thin, trained), *scores  # type: ignore[return-value]
 
     def _by_newton(self, model: Any, most: int, least: float, radius: float) -> tuple[Any, float, float]:
-        point = self._ascend(model, most, least, radius)
-        if point is None:
-            return model, -math.inf, -math.inf
-        return point.model, point.value / observations(model), point.leave_one_out
-
-    def _ascend(self, model: Any, most: int, least: float, radius: float) -> Expanded | None:
         objective = Evidence(model, model._data, newton_names(model))
         start = objective.coordinates.vector_of(model)
         box = search_box(objective.coordinates, model.X, start, self.least_noise(model.X))
-        return ascend(objective, start, most=most, tolerance=least, box=box, radius=radius, seen=self._watch)[0]
+        settings: Any = {"most": most, "tolerance": least, "box": box, "radius": radius}
+        point = ascend(objective, start, seen=self._watch, **settings)[0]
+        if point is None:
+            return model, -math.inf, -math.inf
+        return point.model, point.value / observations(model), point.leave_one_out
 
     def _watch(self, point: Expanded, predicted: float) -> bool:
         bound = np.asarray(point.value)
@@ -220,18 +218,14 @@ def is_hopeless(
 def search_box(coordinates: Coordinates, X: Any, start: Any, least_noise: float) -> tuple[Any, Any]:
     """Return the limits of the coordinates; they include the start. `least_noise` is that of the noise variance."""
     columns = 0.5 * math.log(X.shape[1])  # the unit of a lengthscale is the spread times the root of this number
-    low, high = [], []
-    for leaf, size in zip(coordinates.leaves, coordinates.sizes, strict=True):
-        limits = (-FAR, FAR)
-        if coordinates.linear[sum(map(len, low))]:
-            limits = (-math.inf, math.inf)
-        elif leaf.name == NOISE:
-            limits = least_noise, MOST_NOISE
+    low, high = np.full_like(start, -FAR), np.full_like(start, FAR)
+    low[coordinates.linear], high[coordinates.linear] = -math.inf, math.inf
+    for leaf, places in zip(coordinates.leaves, coordinates.places, strict=True):
+        if leaf.name == NOISE:
+            low[places], high[places] = least_noise, MOST_NOISE
         elif leaf.name.endswith("lengthscale") and leaf.unit is not None:
-            limits = SHORT - columns, LONG - columns
-        low.append(np.full(size, limits[0]))
-        high.append(np.full(size, limits[1]))
-    return np.minimum(np.concatenate(low), start), np.maximum(np.concatenate(high), start)
+            low[places], high[places] = SHORT - columns, LONG - columns
+    return np.minimum(low, start), np.maximum(high, start)
 
 
 def is_wide(X: Any) -> bool:

@@ -138,12 +138,12 @@ def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
 def _keep(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> None:
     """Keep a model of nearest rows, for all rows, unless it fails."""
     fit.candidates.append(Candidate(kernel, len(near.order), math.nan, math.nan, held_out=found.score))
-    if math.isfinite(found.score):
-        fit.best = lambda: _candidate(fit, near, kernel, found)
-
-
-def _candidate(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> Found:
     data = fit.rows.data
-    model, seen = near.of_all_rows(found.model, data), data._replace(X=None)
-    bound = found.score * data.observations
-    return Found(model, kernel, describe_near(model), bound, seen, found.score, held_out=True)
+
+    def best() -> Found:
+        model, seen = near.of_all_rows(found.model, data), data._replace(X=None)
+        bound = found.score * data.observations
+        return Found(model, kernel, describe_near(model), bound, seen, found.score, held_out=True)
+
+    if math.isfinite(found.score):
+        fit.best = best

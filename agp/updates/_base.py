@@ -24,9 +24,11 @@ class Update(Protocol):
 
     def init(self, model: Any, /) -> State:
         """Return the initial state."""
+        ...
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the changed model, the state for the next call, and the values to log."""
+        ...
 
 
 class Moved(NamedTuple):
@@ -46,6 +48,7 @@ class MovesLeaves(Protocol):
 
     def moves(self, model: Any, /) -> Moved:
         """Return the leaves that the update may change, and the leaves that the user has frozen."""
+        ...
 
 
 def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
