@@ -18,17 +18,7 @@ from agp.models import GPR
 from agp.selection._given import Data, Plan, checksum_of, finite_average
 from agp.selection._trial import Candidate, Trial
 from agp.selection._watch import Pieces, Watch
-from agp.training import (
-    Coordinates,
-    Evidence,
-    Expanded,
-    Gain,
-    Progress,
-    ascend,
-    fit_lbfgs,
-    newton_names,
-    why_not_newton,
-)
+from agp.training import Coordinates, Evidence, Gain, Progress, ascend, fit_lbfgs, newton_names, why_not_newton
 
 MEAN = "mean_function.value"
 
@@ -189,7 +179,7 @@ class Climber:
             return model, -math.inf, -math.inf
         return point.model, point.value / observations(model), point.leave_one_out
 
-    def _watch(self, point: Expanded, predicted: float) -> bool:
+    def _watch(self, point: Any, predicted: float) -> bool:
         bound = np.asarray(point.value)
         stopped = self.watch(Progress(0, point.model, {"bound": bound}, 0.0))  # type: ignore[dict-item]
         return stopped or self._hopeless(point, predicted) or self._until(point.model)
@@ -205,9 +195,7 @@ class Climber:
         return found.model, found.bounds[0] / observations(model), density
 
 
-def is_hopeless(
-    rival: Trial | None, margin: float, caution: float, count: float, point: Expanded, predicted: float
-) -> bool:
+def is_hopeless(rival: Trial | None, margin: float, caution: float, count: float, point: Any, predicted: float) -> bool:
     """Whether the next step would leave a candidate behind a rival, in evidence and in log density."""
     if rival is None:
         return False

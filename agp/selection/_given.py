@@ -64,6 +64,11 @@ class Data(NamedTuple):
         """The number of observations."""
         return self.y.shape[0] if self.weights is None else float(backend_of(self.weights).xp.sum(self.weights))
 
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether there are fewer than five observations per column."""
+        return self.observations < ROWS_PER_COLUMN * self.X.shape[1]
+
     def targets_on_host(self) -> tuple[Any, Any]:
         """Return the targets and the weights on the host, in float64."""
         y, weights = (
@@ -131,12 +136,6 @@ def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def default_priors(rows: float, kernel: Kernel, columns: int) -> dict[str, Any]:
-    """Return a dictionary of priors for a kernel's lengthscales, which is empty for at least five rows per column."""
-    some = any(name.endswith("lengthscale") for name in (*tree.missing(kernel), *tree.leaves(kernel)))
-    return {"kernel.*lengthscale": LENGTHSCALE} if some and rows < ROWS_PER_COLUMN * columns else {}
-
-
 class Plan(NamedTuple):
     """The arguments of `fit_regression` that describe the model."""
 
@@ -178,7 +177,9 @@ class Plan(NamedTuple):
         """Return the arguments of `GPR.from_data` other than the data and the kernel."""
         priors = self.priors
         if isinstance(priors, str):
-            priors = default_priors(data.observations, kernel, data.X.shape[1])
+            names = (*tree.missing(kernel), *tree.leaves(kernel))
+            some = data.has_few_rows and any(name.endswith("lengthscale") for name in names)
+            priors = {"kernel.*lengthscale": LENGTHSCALE} if some else {}
         if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # the kernel is now the first part of a sum
             priors = {
                 re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()

@@ -15,7 +15,7 @@ from agp.priors import assign_priors
 from agp.selection._climb import NOISE, Climber, beside, exact_gp, on_rows
 from agp.selection._given import Data, Plan
 from agp.selection._signal import CHANCE
-from agp.selection._trial import Trial, has_few_rows, sort_trials
+from agp.selection._trial import Trial, sort_trials
 from agp.starts import spread_starts
 from agp.training import Evidence, why_not_newton
 
@@ -77,7 +77,7 @@ class Race:
     ) -> None:
         self.plan, self.climb, self.wide, self.sample, self.compete = plan, climb, wide, sample, compete
         self.linear = linear and isinstance(plan.kernel, str)
-        self.few = has_few_rows(sample)
+        self.few = sample.has_few_rows
 
     def run(self) -> Iterator[list[Trial]]:
         """Yield the candidates after each stage, the best first."""

@@ -37,17 +37,7 @@ from agp.selection._signal import (
     predicts_left_out,
 )
 from agp.selection._sizes import COST, Sizes
-from agp.selection._trial import (
-    Candidate,
-    Found,
-    RegressionResult,
-    Trial,
-    best_of_kernels,
-    best_setting,
-    calibrate_noise,
-    close_to_best,
-    sort_trials,
-)
+from agp.selection._trial import Candidate, Found, RegressionResult, Trial, best_of_kernels, close_to_best, sort_trials
 from agp.selection._watch import Pieces, Watch
 from agp.training import fit
 
@@ -303,8 +293,8 @@ class Fit:
         seconds = (self.watch.elapsed() - begun) / sums.rows
         factor, noise, bound = sums.profile()
         trained = float(sums.model.likelihood.noise_variance)
-        settings = ((1.0, trained), (1.0, calibrate_noise(sums, trained)), (factor, noise))
-        setting, density = best_setting(sums, settings)
+        settings = ((1.0, trained), (1.0, sums.calibrate_noise(trained)), (factor, noise))
+        setting, density = sums.best_setting(settings)
         gain = density - sums.log_density(*setting, count=max(1, inducing // 2))
         behind = one.scores.log_density - density
         gain = behind if behind > FAR else gain  # too few inducing inputs for the signal
@@ -339,7 +329,7 @@ class Fit:
                 passed = collapse(hyper, Z, data, held, self.plan.memory, inside=inside)
             except ArithmeticError:  # the precision of the dtype is too low
                 return None
-            setting, density = best_setting(passed, best.settings)
+            setting, density = passed.best_setting(best.settings)
             count = sizes.least(M, density, lambda fewer: passed.log_density(*setting, count=fewer))
             scores = best.trial.scores._replace(held_out=density)
             return self._collapsed_candidate(best.trial._replace(scores=scores), passed, setting, count)

@@ -9,16 +9,13 @@ import numpy as np
 
 from agp.backend import asarray_like, to_numpy
 from agp.models import GPR, NNGP, SVGP, TVGP, VIF, Ensemble, GPRMixture, Model
-from agp.selection._collapse import Collapse
-from agp.selection._given import ROWS_PER_COLUMN, Data
+from agp.selection._given import Data
 from agp.training import FitResult
 from agp.tree import leaves, with_leaves
 
 CLOSE, ALIKE = 0.02, 0.002
 """Differences in nats per row. Candidates within `CLOSE` of the best are trained further. Two candidates with the same
 kernel are the same optimum if their evidence differs by less than `ALIKE`."""
-NOISE_FACTOR, MOST_FACTORS = 1.4, 6
-"""The factor by which the noise variance is increased, and how often, as long as held-out rows are predicted better."""
 MAX_CLOSE = 2
 """The maximum number of candidates that are trained further."""
 
@@ -130,7 +127,7 @@ class Trial(NamedTuple):
         """
         if not math.isnan(self.scores.held_out):
             return self.scores.held_out
-        few = has_few_rows(Data(self.model.X, self.model.y, self.model.weights))
+        few = Data(self.model.X, self.model.y, self.model.weights).has_few_rows
         return self.scores.evidence if few else self.scores.log_density
 
     def pieces(self) -> dict[str, Any]:
@@ -178,11 +175,6 @@ def restore(model: Any, pieces: dict[str, Any], *names: str) -> tuple[Any, ...]:
     return with_leaves(model, new), *(float(pieces[name]) for name in names)
 
 
-def has_few_rows(data: Data) -> bool:
-    """Whether there are fewer than five observations per column."""
-    return data.observations < ROWS_PER_COLUMN * data.X.shape[1]
-
-
 def sort_trials(found: Iterable[Trial]) -> list[Trial]:
     """Sort candidates by their scores, the best first."""
     return sorted(found, key=lambda one: -one.score)
@@ -205,27 +197,3 @@ def close_to_best(found: list[Trial]) -> list[Trial]:
         if is_other and one.score >= found[0].score - CLOSE:
             kept.append(one)
     return kept[:MAX_CLOSE]
-
-
-def calibrate_noise(passed: Collapse, noise: float) -> float:
-    """Return the noise variance, or a multiple of it, whichever predicts the held-out rows best.
-
-    If the errors have heavy tails, the noise variance that maximises the evidence of few rows is too small.
-    """
-    best = passed.log_density(1.0, noise)
-    for _ in range(MOST_FACTORS):
-        if (density := passed.log_density(1.0, NOISE_FACTOR * noise)) <= best:
-            break
-        best, noise = density, NOISE_FACTOR * noise
-    return noise
-
-
-def best_setting(passed: Collapse, settings: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], float]:
-    """Return the kernel factor and noise variance that predict the held-out rows best, and their log density.
-
-    The settings are compared with each other and with their geometric mean.
-    """
-    settings = {*settings}
-    middle = tuple(float(np.exp(np.mean(np.log(column)))) for column in zip(*settings, strict=True))
-    density, setting = max((passed.log_density(*at), at) for at in {*settings, middle})
-    return setting, density

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from agp import tree
 from agp.backend import Array
-from agp.errors import missing_package_message
+from agp.errors import require
 from agp.markup import html_with_fallback, table_html
 from agp.models import Model
 from agp.summaries import summary_html
@@ -136,10 +136,6 @@ class _Bar:
 @contextlib.contextmanager
 def progress_bar(total: int | None, start: int = 0) -> Iterator[_Bar]:
     """Yield a bar from `start` to `total` steps (None if unknown); raise ImportError if tqdm is not installed."""
-    try:
-        from tqdm.auto import tqdm
-    except ImportError as error:
-        msg = f"progress=True needs {missing_package_message('tqdm', 'cli')}."
-        raise ImportError(msg) from error
+    tqdm = require("tqdm.auto", "progress=True needs", "cli").tqdm
     with tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, leave=False) as bar:
         yield _Bar(bar)
