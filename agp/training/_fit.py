@@ -23,10 +23,10 @@ from agp.repairs import outside
 from agp.training._batches import Place
 from agp.training._begun import FINAL_RATE_FRACTION, RATE, check_training, observations_of, recipe
 from agp.training._certificate import baseline
-from agp.training._lbfgs import LAST_ITERATIONS, why_not_lbfgs
+from agp.training._lbfgs import LAST_ITERATIONS
 from agp.training._loop import train
 from agp.training._newton import Evidence, Expanded, ascend, why_not_newton
-from agp.training._objective import inner_updates
+from agp.training._objective import inner_updates, why_not_lbfgs
 from agp.training._result import Callback, LBFGSResult, ModelType, Progress, Result, call_all, progress_bar
 from agp.training._resume import checkpoint_exists, load_trace
 from agp.training._stages import Clock, FitResult, by_lbfgs, ending_of, resume_training, with_message

@@ -20,7 +20,7 @@ from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import collect_reports
 from agp.training._begun import check_training, initial_state
-from agp.training._objective import Objective, Point, Vector, closed_form_leaves
+from agp.training._objective import Objective, Point, Vector, closed_form_leaves, why_not_lbfgs
 from agp.training._result import Callback, LBFGSResult, ModelType, Progress, call_all, progress_bar
 from agp.updates import Adam, Update, check_rate
 
@@ -217,17 +217,6 @@ def fit_lbfgs(
     return result
 
 
-def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str:
-    """Return the reason why L-BFGS cannot train a model on `rows` rows with these inner updates, or an empty string."""
-    draws = model._draws(generator(0), rows)
-    if noise := [name for name in (*draws.by_row, *draws.whole) if not name.startswith("likelihood.")]:
-        return f"this model's objective is noisy, because it uses random draws ({', '.join(noise)}); use agp.train."
-    solved = closed_form_leaves(model, inner)
-    if auxiliary := [name for name in tree.leaves(model, "auxiliary") if name not in solved]:
-        return f"L-BFGS would not update {', '.join(auxiliary)}; use agp.train, or a posterior such as Whitened."
-    return ""
-
-
 def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gradient: GradientMode) -> list[str]:
     """Return the names of the leaves to move; `frozen` and `gradient` are as in `Adam`."""
     frozen = tree.patterns(frozen)
@@ -295,11 +284,6 @@ class _Search:
         self.max_iterations, self.tolerance = max_iterations, tolerance
         self.runs: list[_Start | None] = []
         self.steps, self.stopped = 0, False
-
-    @property
-    def seconds(self) -> float:
-        """The time in seconds spent in evaluations."""
-        return self.objective.seconds
 
     def run(self, starts: Iterator[Vector]) -> None:
         """Optimise from each start in turn; stop early if a callback ends the search."""
@@ -372,7 +356,7 @@ class _Search:
         info = {"bound": at.bound, "gain": run.trace["gain"][-1]}
         if self.bar is not None:
             self.bar.show(self.steps, {"bound": float(at.bound)}, self.objective.repairs.total)
-        if call_all(self.callbacks, Progress(self.steps, at.model, info, self.seconds)):
+        if call_all(self.callbacks, Progress(self.steps, at.model, info, self.objective.seconds)):
             self.stopped = True
             raise StopIteration
 
@@ -385,12 +369,12 @@ class _Search:
         told |= {"frozen": objective.frozen}
         done = [run for run in self.runs if run is not None]
         if not done:
-            return LBFGSResult(objective.given, 0, self.seconds, **told)
+            return LBFGSResult(objective.given, 0, self.objective.seconds, **told)
         best = min(done, key=lambda run: run.iterate.loss)
         return LBFGSResult(
             best.iterate.model,
             len(best.trace["bound"]),
-            self.seconds,
+            self.objective.seconds,
             best.trace,
             objective.repairs.messages,
             message=best.message,
