@@ -98,7 +98,8 @@ class Race:
         model = exact_gp(data, kernel=kernel_at(kernel, X, y), **self.plan.parts(kernel, data))
         found = []
         for start in spread_starts(kernel, X, y, **options):
-            leaves = {f"kernel.{name}": x for name, x in tree.leaves(start, "parameter").items() if _is_scale(name)}
+            own = tree.leaves(start, "parameter").items()
+            leaves = {f"kernel.{name}": x for name, x in own if name.endswith("lengthscale")}
             found.append(tree.with_leaves(model, leaves))
         return found
 
@@ -177,10 +178,6 @@ def kernel_at(kernel: Kernel, X: Any, y: Any) -> Kernel:
     return beside(tree.place_leaves(kernel.from_data(X, float(np.mean(np.var(y, axis=0))) or 1.0), X), X)
 
 
-def _is_scale(name: str) -> bool:
-    return name.endswith("lengthscale")
-
-
 def distinct(found: list[Trial]) -> list[Trial]:
     """Return the first candidate, and others that are different optima, those with the most evidence first."""
     kept = [found[0]]
@@ -235,7 +232,7 @@ def revive(model: Any) -> Any:
     most = math.exp(CAP) / min(columns, USUAL_COLUMNS) ** 0.5
     new = {}
     for leaf in tree.describe(model):
-        if leaf.role == "parameter" and leaf.unit is not None and _is_scale(leaf.name):
+        if leaf.role == "parameter" and leaf.unit is not None and leaf.name.endswith("lengthscale"):
             new[leaf.name] = backend_of(leaf.value).xp.minimum(leaf.value, most * leaf.unit)
         elif leaf.name == NOISE:
             new[leaf.name] = math.exp(-DROP) * leaf.value

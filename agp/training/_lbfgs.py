@@ -56,17 +56,14 @@ class Curvature:
 
         Source: the two-loop recursion of Nocedal, "Updating quasi-Newton matrices with limited storage", 1980.
         """
+        from scipy.optimize import LbfgsInvHessProduct
+
         if not self.pairs:
             return float("inf") if slope.any() else 0.0
-        q, factors = slope.copy(), []
-        for step, change in reversed(self.pairs):
-            factors.append(float(step @ q) / float(step @ change))
-            q -= factors[-1] * change
         step, change = self.pairs[-1]
-        q *= float(step @ change) / float(change @ change)
-        for (step, change), factor in zip(self.pairs, reversed(factors), strict=True):
-            q += (factor - float(change @ q) / float(step @ change)) * step
-        return 0.5 * float(slope @ q)
+        unit = float(step @ change) / float(change @ change)  # of H before the first step
+        steps, changes = map(np.asarray, zip(*self.pairs, strict=True))
+        return 0.5 * unit * float(slope @ (LbfgsInvHessProduct(steps / unit, changes) @ slope))
 
 
 class Gain:
