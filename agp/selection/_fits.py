@@ -24,7 +24,7 @@ from agp.repairs import outside
 from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPlan
 from agp.selection._given import Data, Plan, subsample_rows
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
-from agp.selection._mixture import takes_mixture
+from agp.selection._race import takes_mixture
 from agp.selection._stages import Fit, is_exact
 from agp.selection._trial import ClassificationResult, RegressionResult
 from agp.selection._watch import Pieces, Watch

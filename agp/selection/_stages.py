@@ -25,8 +25,7 @@ from agp.selection._climb import (
 )
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._given import Data, Plan, Rows, finite_average
-from agp.selection._mixture import mix
-from agp.selection._race import SAMPLE, STEPS, Race, train_revived
+from agp.selection._race import SAMPLE, STEPS, Race, mix, train_revived
 from agp.selection._signal import (
     CLEAR,
     PERMUTED_STEPS,
