@@ -63,7 +63,7 @@ class Curvature:
         step, change = self.pairs[-1]
         unit = float(step @ change) / float(change @ change)  # of H before the first step
         steps, changes = map(np.asarray, zip(*self.pairs, strict=True))
-        return 0.5 * unit * float(slope @ (LbfgsInvHessProduct(steps / unit, changes) @ slope))
+        return 0.5 * unit * float(slope @ LbfgsInvHessProduct(steps / unit, changes).matvec(slope))
 
 
 class Gain:
