@@ -256,6 +256,10 @@ class Batches:
         epoch, i = divmod(step, self.per_epoch)
         return epoch, slice(i * self.size, (i + 1) * self.size)
 
+    def fingerprint(self) -> int:
+        """Return a checksum of the data, for checkpoints."""
+        return fingerprint_of(self.data)
+
     @property
     def whole(self) -> bool:
         """Whether each batch contains all rows."""

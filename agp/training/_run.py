@@ -13,7 +13,7 @@ from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
 from agp.io import arrays_by_path, path_layout, remove_leftovers, unflatten_arrays
 from agp.repairs import Report, Tally, collect_reports, fetch_reports
 from agp.speculation import speculate
-from agp.training._batches import Batches, fingerprint_of
+from agp.training._batches import Batches
 from agp.training._begun import kept_leaves
 from agp.training._graphs import Epochs, StepGraph
 from agp.training._result import Callback, Progress, Result, call_all
@@ -61,7 +61,7 @@ class Run:
                 **facts,
                 "model": strip_addresses(tree.outline(model)),
                 "updates": strip_addresses(repr(updates)),
-                "data": fingerprint_of(batches.data),
+                "data": batches.fingerprint(),
             }
             self._resume(path)
         self._apply = batches.backend.compile(self._apply_updates)
