@@ -43,6 +43,14 @@ def check_levels(levels: Any) -> tuple[float, ...]:
     return tuple(map(float, given))
 
 
+def check_among(name: str, value: Any, known: Iterable[str]) -> None:
+    """Raise a ValueError unless the value is one of several words."""
+    if not isinstance(value, str) or value not in known:
+        *first, last = map(repr, known)
+        msg = f"{name} is {value!r}, but must be {', '.join(first)} or {last}."
+        raise ValueError(msg)
+
+
 def check_callables(name: str, given: Any) -> list[Any]:
     """Return the functions as a list. Raise a TypeError unless they are a collection of callables."""
     if callable(given) or not isinstance(given, Iterable):

@@ -11,7 +11,6 @@ from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_whole
 from agp.errors import require
 from agp.inducing import Inducing, Points
-from agp.inspection._effects import mean_of_observations
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of, with_fewer_neighbours
 from agp.kernels import Kernel, Stationary
 from agp.likelihoods import LogNormal
@@ -373,7 +372,7 @@ class _Shuffled:
         X, model = asarray_like(rows, self.X), self.subject.model
         if self.subject.order:
             return host(level_probabilities(model, X))[:, np.argsort(self.subject.order)]
-        mean = host(mean_of_observations(model, X))
+        mean = host(model.predict_mean(X, observed=True))
         return np.concatenate([1.0 - mean, mean], axis=1) if len(self.subject.classes) == 2 else mean
 
 

@@ -59,16 +59,11 @@ def _encode_node(x: Any, path: str, classes: dict[str, type]) -> dict[str, Any]:
         value = getattr(x, field.name)
         if not field.init:
             _refuse(place, "the constructor does not accept this field")
-        fields[field.name] = (
-            _encode_leaf(value, place) if field.name in leaves else _encode_setting(value, place, classes)
-        )
+        if field.name not in leaves:
+            fields[field.name] = _encode_setting(value, place, classes)
+        else:
+            fields[field.name] = _finite(value, place) if value is None or _is_plain_number(value) else ARRAY
     return {"class": name, "fields": fields}
-
-
-def _encode_leaf(value: Any, place: str) -> Any:
-    if value is None or _is_plain_number(value):
-        return _finite(value, place)
-    return ARRAY
 
 
 def _finite(given: Any, place: str) -> Any:

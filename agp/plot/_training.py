@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from agp.checks import check_among
 from agp.plot._panels import band, legend, panels
 from agp.training import GrowthResult, Result, Round
 
@@ -80,11 +81,9 @@ def _trace(result: Any) -> tuple[Columns, float | None]:
 
 def _times(trace: dict[str, Any], seconds: float | None, against: str) -> tuple[npt.NDArray[Any], str]:
     steps = np.arange(1, max(map(len, trace.values())) + 1)
+    check_among("against", against, ("steps", "seconds"))
     if against == "steps":
         return steps, "step"
-    if against != "seconds":
-        msg = f"against is {against!r}, but must be 'steps' or 'seconds'."
-        raise ValueError(msg)
     if seconds is None:
         msg = "an estimator does not store times; pass a result of agp.fit or agp.train, or set against='steps'."
         raise ValueError(msg)

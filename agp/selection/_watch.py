@@ -11,7 +11,7 @@ import numpy as np
 from agp.checks import check_callables, check_positive
 from agp.errors import CheckpointError, Interrupted
 from agp.io import REMEDY, load_checkpoint
-from agp.selection._result import Stage
+from agp.selection._trial import Stage
 from agp.training import (
     Callback,
     Progress,
@@ -102,6 +102,10 @@ class Watch:
         except KeyboardInterrupt as interrupt:
             self.interrupted = True
             raise Interrupted(result()) from interrupt
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields of a result that tell the course of the fit."""
+        return {"steps": self.steps, "seconds": self.elapsed(), "trace": {"bound": self.bounds}, "stages": self.stages}
 
     def ending(self) -> str:
         """Return why the fit ended early, or an empty string."""

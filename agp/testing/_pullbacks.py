@@ -101,8 +101,9 @@ def check_pullback(
     if backends is None:
         backends = [status.name for status in known_backends() if status.usable and "autodiff" in status.gradients]
     others = [get_backend(name) for name in backends]
+    label = type(part).__name__ if tree.is_model(part) else part.__name__ if isinstance(part, type) else str(part)
     for stage in stages_of(part, Points(np.asarray(X), y, kernel, outputs, inducing, rng)):
-        problem = _Problem(stage, type(part).__name__ if tree.is_model(part) else _name_of(part), rng)
+        problem = _Problem(stage, label, rng)
         values, gradient = problem.closed_form(get_backend("numpy"))
         if differences:
             problem.compare("differences give", gradient, problem.differences(), tolerance)
@@ -111,10 +112,6 @@ def check_pullback(
             problem.compare_values(B, values_there, values, tolerance)
             judge = f"automatic differentiation by {B.name} gives"
             problem.compare(judge, gradient_there, problem.autodiff(B), tolerance)
-
-
-def _name_of(part: Any) -> str:
-    return part.__name__ if isinstance(part, type) else str(part)
 
 
 def _on(B: Backend, part: Any) -> Any:

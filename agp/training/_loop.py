@@ -3,16 +3,15 @@
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from agp.backend import Array, backend_of
-from agp.checks import check_callables, check_whole
+from agp.checks import check_among, check_callables, check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.repairs import collect_reports, public
-from agp.training._batches import Batches, Place, check_place
-from agp.training._begun import check_training, initial_state, kept_leaves, warn_about_untouched
-from agp.training._epochs import check_loops
-from agp.training._recipe import recipe
+from agp.training._batches import Batches, Place
+from agp.training._begun import check_training, initial_state, kept_leaves, recipe, warn_about_untouched
+from agp.training._graphs import check_loops
 from agp.training._result import Callback, ModelType, Result, progress_bar
 from agp.training._resume import check_checkpoint
 from agp.training._run import Run
@@ -179,7 +178,10 @@ def _facts_of_batches(
     """Return the arguments on which the batches depend, for checkpoints; raise an error if one is invalid."""
     size = _batch_size(model, rows, batch_size)
     facts: dict[str, Any] = {"seed": check_whole("seed", seed, least=0), "batch_size": size}
-    return facts | {"draws": _source_of_draws(check_place(draws), reference)}
+    check_among("draws", draws, get_args(Place))
+    B = backend_of(reference)
+    source = f"device ({B.name}, {B.device_name(reference).partition(':')[0]})"
+    return facts | {"draws": draws if draws == "host" else source}
 
 
 def _begin(run: Run, model: Any, steps: int, checkpoint: Any) -> None:
@@ -208,12 +210,6 @@ def _check_updates(updates: Any) -> list[Update]:
             msg = f"updates[{i}] is a class; write {update.__name__}()."
             raise TypeError(msg)
     return list(updates)
-
-
-def _source_of_draws(place: Place, X: Array) -> str:
-    """Return the name of the noise source in checkpoints: the host, or a library and a kind of device."""
-    B = backend_of(X)
-    return place if place == "host" else f"device ({B.name}, {B.device_name(X).partition(':')[0]})"
 
 
 def _batch_size(model: Any, rows: int, batch_size: int | None) -> int:
