@@ -18,11 +18,9 @@ def check_mode(x: Array, mode: str) -> None:
     """Raise an error unless the backend of x supports this gradient mode."""
     B = backend_of(x)
     if mode not in ("closed-form", "autodiff"):
-        msg = f"gradient is {mode!r}, but must be 'closed-form' or 'autodiff'."
-        raise ValueError(msg)
+        raise ValueError(f"gradient is {mode!r}, but must be 'closed-form' or 'autodiff'.")
     if mode not in B.gradients:
-        msg = f"backend {B.name!r} has no automatic differentiation; use gradient='closed-form'."
-        raise BackendError(msg)
+        raise BackendError(f"backend {B.name!r} has no automatic differentiation; use gradient='closed-form'.")
 
 
 @public
@@ -156,12 +154,10 @@ def _cotangent_or_zero(name: str, x: Array, bar: Array | None) -> Array:
     if bar is not None:
         return bar
     if name == "X":
-        msg = (
+        raise ValueError(
             "X needs a gradient, but this bound does not compute the gradient of X; detach X, or increase memory if "
             "the bound reads X in blocks of rows."
         )
-        raise ValueError(msg)
     if name == "y":
-        msg = "y needs a gradient, but bounds treat targets as constants; detach y."
-        raise ValueError(msg)
+        raise ValueError("y needs a gradient, but bounds treat targets as constants; detach y.")
     return backend_of(x).xp.zeros_like(x)

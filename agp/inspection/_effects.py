@@ -165,8 +165,7 @@ def _grid(table: Table, column: int) -> npt.NDArray[Any]:
         return np.asarray([value for value, _ in Counter(values.tolist()).most_common(CATEGORIES)], dtype=object)
     values = values[np.isfinite(values)]
     if not values.size:
-        msg = f"the column {table.names[column]!r} has no finite numbers; choose another column."
-        raise ValueError(msg)
+        raise ValueError(f"the column {table.names[column]!r} has no finite numbers; choose another column.")
     distinct = np.unique(values)
     if distinct.size <= GRID:
         return distinct

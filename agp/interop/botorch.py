@@ -25,8 +25,7 @@ try:
     from linear_operator import LinearOperator, to_linear_operator
     from torch.utils._pytree import tree_map
 except ImportError as error:
-    msg = f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}."
-    raise ImportError(msg) from error
+    raise ImportError(f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}.") from error
 
 __all__ = ["BoTorchModel"]
 
@@ -162,11 +161,10 @@ class BoTorchModel(Model, FantasizeMixin):
 
     def _check_noise(self, asked: str) -> None:
         if not self.likelihood.quadratic:
-            msg = (
+            raise TypeError(
                 f"{asked} needs Gaussian noise, but the likelihood is {type(self.likelihood).__name__}; use "
                 "the posterior of the function instead."
             )
-            raise TypeError(msg)
 
     # -- further data -----------------------------------------------------------------------------------------------
 
@@ -187,11 +185,10 @@ class BoTorchModel(Model, FantasizeMixin):
             As in `Predictor.condition_on`, or if the model has only some of the outputs (`subset_output`).
         """
         if len(self._chosen) < self._single.outputs:
-            msg = (
+            raise ValueError(
                 f"this model has only the outputs {self._chosen}, but conditioning needs all "
                 f"{self._single.outputs} outputs; condition the model before you call subset_output."
             )
-            raise ValueError(msg)
         self._check(X)
         check_finite("Y", Y.reshape(-1, Y.shape[-1]))
         found: list[Predictor] = []

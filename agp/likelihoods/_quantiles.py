@@ -46,8 +46,9 @@ def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
         For more than `MAX_NODES` nodes.
     """
     if points > MAX_NODES:
-        msg = f"points is {points}, but Gauss-Hermite weights are finite only up to {MAX_NODES} points; use about 20."
-        raise ValueError(msg)
+        raise ValueError(
+            f"points is {points}, but Gauss-Hermite weights are finite only up to {MAX_NODES} points; use about 20."
+        )
     nodes, weights = np.polynomial.hermite.hermgauss(points)
     return tuple(map(float, nodes)), tuple(map(float, weights / np.sqrt(np.pi)))
 

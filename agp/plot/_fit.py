@@ -52,8 +52,7 @@ def plot_fit(
     table = as_table(X, subject.names)
     if len(table.names) != 1 or not table.is_number(0):
         names = ", ".join(table.names[:8])
-        msg = f"X has the columns {names}, but plot_fit needs one column of numbers; use plot_effects."
-        raise ValueError(msg)
+        raise ValueError(f"X has the columns {names}, but plot_fit needs one column of numbers; use plot_effects.")
     x, targets = table.values(0).astype(np.float64), subject.targets(y)
     low, high = np.nanmin(x), np.nanmax(x)
     reach = margin * (high - low)
@@ -88,8 +87,7 @@ def _split(model: CaGP, at: Any, X: Any) -> Host:
     try:
         return np.sqrt(host(model.uncertainty(at, X).mathematical))
     except ValueError as error:
-        msg = f"{error} Alternatively, set computational=False to omit the split."
-        raise ValueError(msg) from error
+        raise ValueError(f"{error} Alternatively, set computational=False to omit the split.") from error
 
 
 def _draw_values(
@@ -169,14 +167,14 @@ def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None 
     subject = subject_of(model)
     groups = inducing_inputs(subject.model)
     if not groups:
-        msg = f"the {type(subject.model).__name__} has no inducing inputs in the space of X; use another method."
-        raise ValueError(msg)
+        raise ValueError(
+            f"the {type(subject.model).__name__} has no inducing inputs in the space of X; use another method."
+        )
     seen = ArrayTable(host(subject.inputs(X)), subject.columns)
     names = columns if columns is not None else range(min(2, len(seen.names)))
     where = [seen.position(column) for column in ([names] if isinstance(names, (str, int)) else names)]
     if len(where) not in (1, 2):
-        msg = f"columns has {len(where)} entries, but must have one or two."
-        raise ValueError(msg)
+        raise ValueError(f"columns has {len(where)} entries, but must have one or two.")
     figure, (one,) = panels(ax, 1, size=(5.4, 4.4) if len(where) == 2 else (6.0, 3.2))
     limits = [_limits(seen.values(column)) for column in where]
     one.set_xlim(*limits[0])

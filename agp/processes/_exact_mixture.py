@@ -220,8 +220,9 @@ class ExactMixture(HoldsRows):
     def check(self) -> None:
         count = sum(one.count for one in self.settings)
         if tuple(self.probabilities.shape) != (count,):
-            msg = f"probabilities has shape {tuple(self.probabilities.shape)}, but there are {count} settings."
-            raise ValueError(msg)
+            raise ValueError(
+                f"probabilities has shape {tuple(self.probabilities.shape)}, but there are {count} settings."
+            )
 
 
 def _plus(K: Array, level: Array | None) -> Array:

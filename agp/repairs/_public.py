@@ -109,15 +109,13 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
 def _with_arrays(model: Any, X: Array, start: str) -> Any:
     """Convert leaves that are numbers to arrays like X; raise TypeError if a leaf has no value."""
     if absent := tree.missing(model):
-        msg = f"{type(model).__name__} has no {' and no '.join(absent)} yet; pass numbers, or call {start}."
-        raise TypeError(msg)
+        raise TypeError(f"{type(model).__name__} has no {' and no '.join(absent)} yet; pass numbers, or call {start}.")
     return tree.place_leaves(model, X)
 
 
 def _no_pullback(name: str) -> Callable[..., Any]:
     def pullback(*_: Any) -> Any:
-        msg = f'{name} returned a value without a pullback; return both, or train with gradient="autodiff".'
-        raise TypeError(msg)
+        raise TypeError(f'{name} returned a value without a pullback; return both, or train with gradient="autodiff".')
 
     return pullback
 

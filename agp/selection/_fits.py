@@ -233,11 +233,9 @@ def _checked_rows(X: Array, y: Array, weights: Array | None, noise: Array | None
 def _check_kernel_and_priors(kernel: Any, priors: Any) -> None:
     """Raise TypeError unless the kernel is "auto" or a kernel, and the priors are "auto", None or a dictionary."""
     if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
-        msg = f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel."
-        raise TypeError(msg)
+        raise TypeError(f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel.")
     if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
-        msg = f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors."
-        raise TypeError(msg)
+        raise TypeError(f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors.")
 
 
 def _warn_about(found: Any, why: str) -> Any:
@@ -271,16 +269,15 @@ def _without_rows(model: Any) -> SVGP:
 def _method_to_use(method: str, store_data: Any, hyperparameters: str) -> Any:
     """Return the method, which must not store data if `store_data` is false."""
     if hyperparameters == "mixture" and method not in ("auto", "gpr"):
-        msg = f"hyperparameters is 'mixture', but the method {method!r} uses one setting; use method='gpr'."
-        raise ValueError(msg)
+        raise ValueError(f"hyperparameters is 'mixture', but the method {method!r} uses one setting; use method='gpr'.")
     if not isinstance(store_data, bool):
-        msg = f"store_data is {store_data!r}, but must be True or False."
-        raise TypeError(msg)
+        raise TypeError(f"store_data is {store_data!r}, but must be True or False.")
     if store_data or method == "sgpr":
         return method
     if method != "auto":
-        msg = f"store_data is False, but models of the method {method!r} store the training rows; use 'auto' or 'sgpr'."
-        raise ValueError(msg)
+        raise ValueError(
+            f"store_data is False, but models of the method {method!r} store the training rows; use 'auto' or 'sgpr'."
+        )
     return "sgpr"
 
 
@@ -288,8 +285,7 @@ def _uses_neighbours(method: str, plan: Plan, X: Array) -> bool:
     """Whether models of near rows are compared. Raise ValueError if only they may be used, but cannot be."""
     why = "" if method == "sgpr" else why_not_neighbours(plan, X)
     if why and method != "auto":
-        msg = f"method is {method!r}, but {why}; use 'auto' or 'sgpr'."
-        raise ValueError(msg)
+        raise ValueError(f"method is {method!r}, but {why}; use 'auto' or 'sgpr'.")
     return method != "sgpr" and not why
 
 
@@ -407,8 +403,9 @@ def fit_classification(
     data = _checked_rows(X, y, weights)
     X, y = data.X, data.y
     if not isinstance(likelihood, Likelihood) or not likelihood.is_logistic:
-        msg = f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
-        raise TypeError(msg)
+        raise TypeError(
+            f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
+        )
     _check_kernel_and_priors(kernel, priors)
     check_among("method", method, CLASSIFICATION_METHODS)
     _check_labels(likelihood, y)
@@ -433,8 +430,7 @@ def fit_classification(
 def _check_labels(likelihood: Likelihood, y: Array) -> None:
     likelihood.latents(y.shape[1])
     if y.shape[1] != 1:
-        msg = f"y has shape {tuple(y.shape)}, but must have one column of labels."
-        raise ValueError(msg)
+        raise ValueError(f"y has shape {tuple(y.shape)}, but must have one column of labels.")
     likelihood.check_targets(y)
 
 
@@ -443,6 +439,7 @@ def _is_exact(method: str, X: Array) -> bool:
     if method == "tvgp" or (method == "auto" and X.shape[0] <= ALL_ROWS):
         return True
     if X.shape[0] == 1:
-        msg = "X has one row, but inducing inputs need two, because one row is held out; pass method='tvgp'."
-        raise ValueError(msg)
+        raise ValueError(
+            "X has one row, but inducing inputs need two, because one row is held out; pass method='tvgp'."
+        )
     return False

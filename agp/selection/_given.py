@@ -126,8 +126,7 @@ def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
     """Draw a sample of at most `most` rows. If `hold_out` is true, also draw a tenth of all rows, but at most 2,000."""
     N = data.X.shape[0]
     if hold_out and N == 1:
-        msg = "X has one row, but two are needed, because one row is held out; pass method='gpr'."
-        raise ValueError(msg)
+        raise ValueError("X has one row, but two are needed, because one row is held out; pass method='gpr'.")
     held = min(HELD_OUT, max(1, N // 10)) if hold_out else 0
     index = generator(seed, 16).choice(N, min(N, held + most), replace=False)
     return Rows(data, np.sort(index[:held]), index[held:])

@@ -257,10 +257,9 @@ def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, lim
     rows, lazy = data.X.shape[0], backend_of(data.X).is_lazy
     if hyperparameters == "mixture" and (lazy or rows > MOST_ROWS):
         where = "in an array that is not in memory" if lazy else f"{rows:,} rows"
-        msg = (
+        raise ValueError(
             f"hyperparameters is 'mixture', which is for at most {MOST_ROWS:,} rows in memory, not {where}; use 'auto'."
         )
-        raise ValueError(msg)
     if hyperparameters != "auto":
         return hyperparameters == "mixture"
     few = not lazy and method in ("auto", "gpr") and 1 < rows <= FEW_ROWS and (limit is None or limit >= LEAST_SECONDS)

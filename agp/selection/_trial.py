@@ -169,8 +169,7 @@ def restore(model: Any, pieces: dict[str, Any], *names: str) -> tuple[Any, ...]:
     """
     expected = {name: tuple(x.shape) for name, x in leaves(model, "parameter").items()}
     if {name: np.shape(x) for name, x in pieces.items()} != expected | dict.fromkeys(names, ()):
-        msg = "the file stores the hyperparameters of another model"
-        raise ValueError(msg)
+        raise ValueError("the file stores the hyperparameters of another model")
     new = {name: asarray_like(pieces[name], model.X) for name in expected}
     return with_leaves(model, new), *(float(pieces[name]) for name in names)
 

@@ -133,11 +133,9 @@ class Pieces:
         arrays, saved = load_checkpoint(path)
         other = saved.get("facts")
         if not isinstance(other, dict) or other.get("fit") != self.kind:
-            msg = f"{path} is not a checkpoint of {self.kind}; {REMEDY}"
-            raise ValueError(msg)
+            raise ValueError(f"{path} is not a checkpoint of {self.kind}; {REMEDY}")
         if names := [name for name, mine in self.facts.items() if other.get(name) != mine]:
-            msg = f"{path} was written by a fit with other values of {', '.join(names)}; {REMEDY}"
-            raise ValueError(msg)
+            raise ValueError(f"{path} was written by a fit with other values of {', '.join(names)}; {REMEDY}")
         try:
             watch = arrays.pop("watch")
             self.watch.steps, self.watch.bounds = int(watch["steps"]), watch["bounds"].tolist()
@@ -168,8 +166,7 @@ class Pieces:
 
     @staticmethod
     def _refuse(path: Path, error: Exception) -> NoReturn:
-        msg = f"{path} cannot be resumed: {error}; {REMEDY}"
-        raise ValueError(msg) from error
+        raise ValueError(f"{path} cannot be resumed: {error}; {REMEDY}") from error
 
     def _write(self, path: Path) -> None:
         watch = self.watch

@@ -245,11 +245,10 @@ def _by_newton(
 def check_plan(updates: Any) -> None:
     """Raise TypeError unless `updates` is None or a function that returns updates."""
     if updates is not None and (not callable(updates) or isinstance(updates, type)):
-        msg = (
+        raise TypeError(
             f"updates is {updates!r}, but must be a function of a model and the number of steps, such as agp.recipe; "
             "pass lists of updates to agp.train."
         )
-        raise TypeError(msg)
 
 
 def _refuse(checkpoint: Any, batch_size: Any) -> None:
@@ -257,8 +256,7 @@ def _refuse(checkpoint: Any, batch_size: Any) -> None:
     if named := [name for name, value in given.items() if value is not None]:
         names = " and ".join(named)
         remedy = f"omit {names} or use agp.train"
-        msg = f"{names} cannot be used with the optimiser that trains this model on all rows; {remedy}."
-        raise ValueError(msg)
+        raise ValueError(f"{names} cannot be used with the optimiser that trains this model on all rows; {remedy}.")
 
 
 def warn_without_signal(found: FitResult[ModelType], data: Batch, last: int = LAST_ITERATIONS) -> FitResult[ModelType]:
@@ -405,8 +403,7 @@ def fit_newton(
     """
     data = check_training(model, X, y, weights, offset, noise)
     if why := why_not_newton(model):
-        msg = f"Newton's method does not support this model: {why}; use agp.fit_lbfgs."
-        raise TypeError(msg)
+        raise TypeError(f"Newton's method does not support this model: {why}; use agp.fit_lbfgs.")
     max_iterations = check_whole("max_iterations", max_iterations, least=0)
     tolerance = check_positive("tolerance", tolerance)
     model = tree.detach(model)

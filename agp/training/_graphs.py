@@ -60,11 +60,9 @@ class _Recording:
             batch = self.batches.of_parts(self.parts[0], Draws(*self.parts[1]))
             model, states, info = self.step(self.model, self.states, batch)
         if reports:
-            msg = "every step reports a numerical repair."
-            raise BackendError(msg)
+            raise BackendError("every step reports a numerical repair.")
         if _key(model, states, self.parts) != self.key:
-            msg = "the step changes settings or array shapes of the model or of a state."
-            raise BackendError(msg)
+            raise BackendError("the step changes settings or array shapes of the model or of a state.")
         right = xp.all(xp.stack(guesses))
         B.overwrite([*self.held, self.count], [*_arrays(tree.leaves(model), *states), self.count + 1.0], where=right)
         self.right[...] = right
@@ -243,11 +241,11 @@ def check_loops(X: Array, callbacks: list[Any]) -> None:
     """Raise ValueError if the library of X cannot run a loop on the device, or if there are callbacks."""
     B = backend_of(X)
     if not B.loops_on_device:
-        msg = (
+        raise ValueError(
             f"on_device=True needs an array library that compiles loops, such as JAX, but X is an array of {B.name}; "
             "omit on_device, or convert the model and the data with agp.to_backend."
         )
-        raise ValueError(msg)
     if callbacks:
-        msg = "callbacks run after each step, but on_device=True runs many steps in one call; omit one of them."
-        raise ValueError(msg)
+        raise ValueError(
+            "callbacks run after each step, but on_device=True runs many steps in one call; omit one of them."
+        )

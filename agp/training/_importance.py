@@ -113,8 +113,7 @@ def sample_density(
 def _normalise(logs: Numbers) -> Numbers:
     largest = np.max(logs)
     if not np.isfinite(largest):
-        msg = "the density is not finite at any point"
-        raise FloatingPointError(msg)
+        raise FloatingPointError("the density is not finite at any point")
     weights = np.exp(logs - largest)
     return weights / np.sum(weights)
 

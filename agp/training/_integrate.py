@@ -160,20 +160,17 @@ def integrate(
 def _check_models(models: tuple[Any, ...]) -> None:
     for model in models:
         if not (isinstance(model, Model) and model._mixes):
-            msg = f"integrate needs a GPR, but got {type(model).__name__}; build one with GPR.from_data."
-            raise TypeError(msg)
+            raise TypeError(f"integrate needs a GPR, but got {type(model).__name__}; build one with GPR.from_data.")
         model._check_parts()
         model._check_same_data(models[0]._data)
     if not models:
-        msg = "there are no models; pass at least one GPR."
-        raise ValueError(msg)
+        raise ValueError("there are no models; pass at least one GPR.")
 
 
 def _valid_shares(shares: Sequence[float] | None, count: int) -> Numbers:
     found = np.ones(count) if shares is None else np.asarray(shares, dtype=np.float64)
     if found.shape != (count,) or not (np.isfinite(found).all() and np.all(found > 0.0)):
-        msg = f"shares is {shares!r}, but must contain a positive number for each of {count} models."
-        raise ValueError(msg)
+        raise ValueError(f"shares is {shares!r}, but must contain a positive number for each of {count} models.")
     return found
 
 
@@ -194,8 +191,9 @@ def _integrate_one(posterior: "HyperPosterior", count: int) -> tuple[GPR, Weight
     try:
         weighted = sample_density(posterior.log_density, pairs, posterior.sizes(), count)
     except FloatingPointError:
-        msg = "the evidence is not finite for any hyperparameters; check the kernel, the data and their scale."
-        raise NonFiniteError(msg) from None
+        raise NonFiniteError(
+            "the evidence is not finite for any hyperparameters; check the kernel, the data and their scale."
+        ) from None
     kept = weighted.weights > NEGLIGIBLE_SETTING
     weights = weighted.weights[kept] / np.sum(weighted.weights[kept])
     return posterior.model_at(best.vector), weighted._replace(points=weighted.points[kept], weights=weights), posterior
@@ -266,8 +264,7 @@ class HyperPosterior:
             found = self._climb(objective, start, kept)
             kept += [] if found is None else [found]
         if not kept:
-            msg = "the evidence is not finite at any start; check the kernel, the data and their scale."
-            raise NonFiniteError(msg)
+            raise NonFiniteError("the evidence is not finite at any start; check the kernel, the data and their scale.")
         return kept
 
     def _climb(self, objective: Any, start: Numbers, known: list[Expanded]) -> Expanded | None:

@@ -235,8 +235,7 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
     moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
     if not moving:
         by = ", ".join([*frozen, *(type(update).__name__ for update in inner)])
-        msg = f"every parameter is frozen by {by}; leave at least one parameter free."
-        raise ValueError(msg)
+        raise ValueError(f"every parameter is frozen by {by}; leave at least one parameter free.")
     return moving
 
 

@@ -168,8 +168,9 @@ def _check_machines(X: Array, callbacks: list[Callback], *, on_device: bool, dat
     if on_device:
         check_loops(X, callbacks)
     if data_parallel and not backend_of(X).is_lazy:
-        msg = "data_parallel=True needs dask arrays, but X is in memory; omit data_parallel, or pass dask arrays."
-        raise ValueError(msg)
+        raise ValueError(
+            "data_parallel=True needs dask arrays, but X is in memory; omit data_parallel, or pass dask arrays."
+        )
 
 
 def _facts_of_batches(
@@ -187,8 +188,7 @@ def _facts_of_batches(
 def _begin(run: Run, model: Any, steps: int, checkpoint: Any) -> None:
     """Begin a run that was made for this model, unless its checkpoint already holds all steps."""
     if run.step > steps:
-        msg = f"{checkpoint} already holds {run.step} steps, more than steps={steps}; raise steps."
-        raise ValueError(msg)
+        raise ValueError(f"{checkpoint} already holds {run.step} steps, more than steps={steps}; raise steps.")
     if run.step < steps:
         warn_about_untouched(model, run.updates)
         run.begin()
@@ -203,21 +203,19 @@ def _with_note(error: Any, trouble: Exception | None) -> Any:
 
 def _check_updates(updates: Any) -> list[Update]:
     if callable(updates) or not all(callable(update) for update in updates):
-        msg = f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)]."
-        raise TypeError(msg)
+        raise TypeError(f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)].")
     for i, update in enumerate(updates):
         if isinstance(update, type):
-            msg = f"updates[{i}] is a class; write {update.__name__}()."
-            raise TypeError(msg)
+            raise TypeError(f"updates[{i}] is a class; write {update.__name__}().")
     return list(updates)
 
 
 def _batch_size(model: Any, rows: int, batch_size: int | None) -> int:
     size = rows if batch_size is None else check_whole("batch_size", batch_size)
     if size > rows:
-        msg = f"batch_size is {size}, but there are only {rows} rows; use at most {rows}."
-        raise ValueError(msg)
+        raise ValueError(f"batch_size is {size}, but there are only {rows} rows; use at most {rows}.")
     if size < rows and not model.stochastic:
-        msg = f"batch_size is {size}, but the bound of {type(model).__name__} needs all rows at once; omit batch_size."
-        raise ValueError(msg)
+        raise ValueError(
+            f"batch_size is {size}, but the bound of {type(model).__name__} needs all rows at once; omit batch_size."
+        )
     return size

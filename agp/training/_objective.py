@@ -93,8 +93,7 @@ def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
     found, complete = moves_of(model, inner)
     if not complete:
         unknown = next(update for update in inner if not isinstance(update, MovesLeaves))
-        msg = f"inner contains {unknown!r}, but every entry must be an update with a method `moves`."
-        raise TypeError(msg)
+        raise TypeError(f"inner contains {unknown!r}, but every entry must be an update with a method `moves`.")
     return found.leaves
 
 
@@ -299,8 +298,9 @@ def laplace(
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
     if moves_posteriors(model, inner):
-        msg = f"laplace needs natural gradients, but {type(model).__name__} does not support them; use another model."
-        raise TypeError(msg)
+        raise TypeError(
+            f"laplace needs natural gradients, but {type(model).__name__} does not support them; use another model."
+        )
     fixed = leaves_of(tree.nodes(model, Inducing) | tree.nodes(model, Actions)) | closed_form_leaves(model, inner)
     fixed |= tree.zero_leaves(model)
     moving = [name for name in tree.leaves(model, "parameter") if name not in fixed]
@@ -338,6 +338,5 @@ def _with_solvable_posteriors(model: Any) -> Any:
 def _point(objective: Objective, vector: npt.NDArray[np.float64]) -> Any:
     if (point := objective(vector)) is None:
         reasons = " and ".join(objective.rejections)
-        msg = f"{reasons} near the hyperparameters of the model."
-        raise FloatingPointError(msg)
+        raise FloatingPointError(f"{reasons} near the hyperparameters of the model.")
     return point

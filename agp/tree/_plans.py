@@ -116,8 +116,7 @@ class Plan:
                 standing, alike = standing or self.empty.get(name), False
             if standing is None:
                 unknown = ", ".join(sorted(new.keys() - self.leaves.keys() - self.empty.keys()))
-                msg = f"the model has no leaf {unknown}; its leaves are {', '.join(self.leaves)}."
-                raise KeyError(msg)
+                raise KeyError(f"the model has no leaf {unknown}; its leaves are {', '.join(self.leaves)}.")
             _, place, field = standing
             if place not in changed:
                 changed[place] = dict(vars(nodes[place]))

@@ -78,8 +78,7 @@ def apply_updates(
     for update, state in zip(updates, states, strict=True):
         model, state, logged = update(model, batch, state)
         if clash := info.keys() & logged.keys():
-            msg = f"two updates log values named {', '.join(sorted(clash))}; change the name in one update."
-            raise ValueError(msg)
+            raise ValueError(f"two updates log values named {', '.join(sorted(clash))}; change the name in one update.")
         new.append(state)
         info |= logged
     return model, new, info

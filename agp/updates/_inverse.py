@@ -91,17 +91,15 @@ class VarianceGap:
     def check(self, model: Any, /) -> None:
         """Raise TypeError unless the model has Gaussian noise and a single R-SVGP layer."""
         if any(process.depth > 1 for process in tree.nodes(model, Process).values()):  # type: ignore[type-abstract]
-            msg = "VarianceGap does not support models with several layers; use Residual()."
-            raise TypeError(msg)
+            raise TypeError("VarianceGap does not support models with several layers; use Residual().")
         owners = tree.nodes(model, InverseOwner).values()
         known = [owner for owner in owners if owner.posterior.bounds_variance_gap]
         if model.likelihood.variance_cost() is None or len(known) != 1:
             posterior = ", ".join(type(owner.posterior).__name__ for owner in owners)
-            msg = (
+            raise TypeError(
                 "VarianceGap needs a Gaussian likelihood and one Relaxed posterior, but the model has "
                 f"{type(model.likelihood).__name__} and {posterior}; use Residual()."
             )
-            raise TypeError(msg)
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap:
         """Return a function that computes the loss, a 0-d array."""
@@ -169,8 +167,9 @@ class InverseUpdate:
 
     def __post_init__(self) -> None:
         if self.precision is not None and self.precision not in PRECISIONS:
-            msg = f"precision is {self.precision!r}, but must be None or one of {', '.join(map(repr, PRECISIONS))}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"precision is {self.precision!r}, but must be None or one of {', '.join(map(repr, PRECISIONS))}."
+            )
 
     def init(self, model: Any, /) -> State:
         """Return a starting vector for the eigenvalue estimates of each factor.
@@ -184,8 +183,7 @@ class InverseUpdate:
         """
         owners = _owners(model)
         if not owners:
-            msg = f"{class_names(model, Posterior)} has no inverse factors to update; remove InverseUpdate."
-            raise TypeError(msg)
+            raise TypeError(f"{class_names(model, Posterior)} has no inverse factors to update; remove InverseUpdate.")
         self.stopping.check(model)
         leaves = tree.leaves(model)
         if self.precision is not None:

@@ -67,8 +67,7 @@ class NaturalGradient:
     def __post_init__(self) -> None:
         check_step(self.rate, "a natural-gradient")
         if self.coordinates not in ("natural", "root"):
-            msg = f"unknown coordinates {self.coordinates!r}; choose 'natural' or 'root'."
-            raise ValueError(msg)
+            raise ValueError(f"unknown coordinates {self.coordinates!r}; choose 'natural' or 'root'.")
 
     @staticmethod
     def stepping(model: Any, /) -> dict[str, NaturalSteps]:
@@ -78,8 +77,9 @@ class NaturalGradient:
     def init(self, model: Any, /) -> State:
         """Return a step count of zero. Raise TypeError if no posterior takes natural-gradient steps."""
         if not self.stepping(model):
-            msg = f"natural gradients need the posterior Whitened or Marginal, not {class_names(model, Posterior)}."
-            raise TypeError(msg)
+            raise TypeError(
+                f"natural gradients need the posterior Whitened or Marginal, not {class_names(model, Posterior)}."
+            )
         return {"count": tree.zero_like(model)}
 
     def moves(self, model: Any, /) -> Moved:
@@ -190,11 +190,10 @@ def _steps_at(path: str, wholes: tuple[str, ...], frozen: tuple[str, ...]) -> bo
     names = _leaves_at(path)
     kept = [name for name in names if any(tree.matches(name, pattern) for pattern in frozen)]
     if kept and len(kept) < len(names):
-        msg = (
+        raise ValueError(
             f"{kept[0]} is frozen, but natural-gradient steps would change it; freeze both {' and '.join(names)}, or "
             "neither of them."
         )
-        raise ValueError(msg)
     return not kept
 
 
@@ -279,11 +278,10 @@ class SiteStep:
     def init(self, model: Any, /) -> State:
         """Return a step count of zero, and any sums that the model keeps. Raise TypeError if the model has no sites."""
         if not self.applies(model):
-            msg = (
+            raise TypeError(
                 f"{class_names(model, Posterior)} has no sites that SiteStep can update; use TSVGP or TVGP, or the "
                 "posterior Dual or DualInverseFree."
             )
-            raise TypeError(msg)
         return {"count": tree.zero_like(model)} | ({"sums": model._no_sums()} if isinstance(model, KeepsSums) else {})
 
     def moves(self, model: Any, /) -> Moved:

@@ -102,11 +102,10 @@ class OptimalPosterior:
     def init(self, model: Any, /) -> State:
         """Return an empty state. Raise TypeError if the update does not apply to the model."""
         if not self.applies(model):
-            msg = (
+            raise TypeError(
                 f"{class_names(model, Posterior)} cannot be set to its optimum; use a process with the posterior "
                 "Whitened or Marginal."
             )
-            raise TypeError(msg)
         return {}
 
     def moves(self, model: Any, /) -> Moved:

@@ -36,15 +36,17 @@ class ActionsUpdate:
     def __post_init__(self) -> None:
         check_whole("every", self.every)
         if not callable(self.policy):
-            msg = f"policy is {self.policy!r}, but must be a policy, such as agp.actions.ConjugateGradients(64)."
-            raise TypeError(msg)
+            raise TypeError(
+                f"policy is {self.policy!r}, but must be a policy, such as agp.actions.ConjugateGradients(64)."
+            )
 
     def init(self, model: Any, /) -> State:
         """Return a step count of zero. Raise TypeError unless a policy chose the model's actions (`FixedActions`)."""
         if not any(actions.is_chosen for actions in tree.nodes(model, Actions).values()):
             names = class_names(model, Actions)
-            msg = f"ActionsUpdate needs actions chosen by a policy, not {names}; build the model with policy=."
-            raise TypeError(msg)
+            raise TypeError(
+                f"ActionsUpdate needs actions chosen by a policy, not {names}; build the model with policy=."
+            )
         return {"count": tree.zero_like(model)}
 
     @staticmethod
@@ -76,8 +78,9 @@ class Normalise:
     def init(self, model: Any, /) -> State:
         """Return an empty state. Raise TypeError if the model has no actions to scale, such as `BlockActions`."""
         if not self._scale(model):
-            msg = f"Normalise needs BlockActions, not {class_names(model, Actions)}; remove Normalise from the updates."
-            raise TypeError(msg)
+            raise TypeError(
+                f"Normalise needs BlockActions, not {class_names(model, Actions)}; remove Normalise from the updates."
+            )
         return {}
 
     def moves(self, model: Any, /) -> Moved:
@@ -120,11 +123,10 @@ class NeighboursUpdate:
     def init(self, model: Any, /) -> State:
         """Return a step count of zero. Raise TypeError unless the model stores neighbours."""
         if not self.applies(model):
-            msg = (
+            raise TypeError(
                 f"NeighboursUpdate needs a model with neighbours, not {type(model).__name__}; build one with "
                 "agp.NNGP.from_data or agp.VIF.from_data."
             )
-            raise TypeError(msg)
         return {"count": tree.zero_like(model)}
 
     def moves(self, model: Any, /) -> Moved:
