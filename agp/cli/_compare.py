@@ -17,7 +17,6 @@ from agp.cli._fit import (
     add_training_options,
     facts_of_rows,
     format_deviations,
-    import_estimators,
     read_examples,
     train_estimator,
 )
@@ -83,7 +82,6 @@ def _run(a: argparse.Namespace) -> int:
         raise ValueError(
             f"agp compare predicts one column of {a.table}, but {len(a.target)} are named; name one with --target."
         )
-    import_estimators()  # raises an ImportError, if any, before the table is read
     kernel_or_auto(a.kernel)
     for name in a.backend or ():
         get_backend(name).enable_float64()  # also imports the library, which is not timed

@@ -123,7 +123,6 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(a: argparse.Namespace) -> int:
-    import_estimators()  # raises an ImportError, if any, before the table is read
     _check(a)
     if a.scheduler is not None or is_many(a.table):
         return fit_elsewhere(a, train_estimator)
@@ -263,14 +262,6 @@ def facts_of_rows(a: argparse.Namespace, data: Examples) -> dict[str, Any]:
     return found
 
 
-def import_estimators() -> Any:
-    try:
-        from agp import estimators
-    except ImportError as error:
-        raise ImportError(str(error).replace("[sklearn]", "[cli]")) from error
-    return estimators
-
-
 def _check(a: argparse.Namespace) -> None:
     """Raise a ValueError if the kernel is unknown or the output file cannot be written."""
     kernel_or_auto(a.kernel)
@@ -382,7 +373,8 @@ def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: 
     """Train an estimator. Return it, and lines that describe the training."""
     if a.no_data and task == "classification":
         raise ValueError("--no-data is for regression, because classifiers store the training rows; leave it out.")
-    estimators = import_estimators()
+    from agp import estimators
+
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
     own: dict[str, Any] = {}
     if a.likelihood is not None:

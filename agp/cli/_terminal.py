@@ -70,7 +70,7 @@ FRACTION = option(float, "a number between 0 and 1, such as 0.95", lambda x: 0.0
 SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x <= LARGEST_SEED)
 
 
-SPELLINGS = {"missing='impute'": "--missing impute", "name it in keep": "name it in --keep"}
+SPELLINGS = {"missing='impute'": "--missing impute", "name it in keep": "name it in --keep", "[sklearn]": "[cli]"}
 """How messages of the estimators are spelled in the shell."""
 
 

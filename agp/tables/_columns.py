@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
-from narwhals.exceptions import DuplicateError
 
 from agp.errors import ColumnWarning
 from agp.repairs import outside
@@ -26,6 +24,7 @@ from agp.tables._cells import (
     levels_in,
     numbers_in,
     numbers_rows,
+    nw,
     plain_column,
 )
 
@@ -46,7 +45,7 @@ def as_frame(X: Any, name: str = "X") -> Any:
         return None
     try:
         frame = nw.from_native(X, pass_through=True)
-    except DuplicateError as error:
+    except nw.exceptions.DuplicateError as error:
         names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
         twice = next(column for column, count in Counter(names).items() if count > 1)
         raise ValueError(f"{name} has two columns named {twice!r}; rename one of them.") from error

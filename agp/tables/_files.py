@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 
 from agp.errors import missing_package_message, require
-from agp.tables._cells import ColumnError
+from agp.tables._cells import ColumnError, nw
 
 TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".npz",)
 TABLES = (*TEXT, *PARQUET, *NPZ)

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 
-from agp.tables._cells import NUMBER, cells_of, is_empty, kind_of, level_of, numbers_in, plain_column
+from agp.tables._cells import NUMBER, cells_of, is_empty, kind_of, level_of, numbers_in, nw, plain_column
 from agp.tables._files import TableFile
 
 MAX_CLASSES = 50
