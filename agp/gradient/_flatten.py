@@ -34,9 +34,9 @@ class Unflatten(Generic[T]):
     """
 
     def __init__(self, model: T, names: Iterable[str]) -> None:
-        found = {leaf.name: leaf for leaf in tree.describe(model)}
+        by_name = {leaf.name: leaf for leaf in tree.describe(model)}
         self.model = model
-        self.leaves: tuple[tree.Leaf, ...] = tuple(found[name] for name in names)
+        self.leaves: tuple[tree.Leaf, ...] = tuple(by_name[name] for name in names)
         """The parameters in the vector."""
         for leaf in self.leaves:
             check_like(leaf.name, leaf.value, self.leaves[0].name, self.leaves[0].value)
@@ -98,9 +98,9 @@ class Unflatten(Generic[T]):
                 f"the entries of {names} above the diagonal have no effect; freeze {names} in agp.flatten."
             )
         raw = self.raw(vector)
-        found = {leaf.name: leaf.log_jacobian(raw[leaf.name]) for leaf in self.leaves}
-        slopes = self.vector({name: slope for name, (_, slope) in found.items()})
-        return sum(value for value, _ in found.values()), lambda bar=1.0: bar * slopes
+        terms = {leaf.name: leaf.log_jacobian(raw[leaf.name]) for leaf in self.leaves}
+        slopes = self.vector({name: slope for name, (_, slope) in terms.items()})
+        return sum(value for value, _ in terms.values()), lambda bar=1.0: bar * slopes
 
 
 @public(repairs=False, context=False, ignore="underflow")

@@ -141,8 +141,8 @@ def _with_adjoint(
 
         def cotangents(bar: Array, names: tuple[str, ...]) -> dict[str, Array]:
             model_bar, X_bar = pullback(bar)
-            found = {f"model.{name}": x for name, x in tree.leaves(model_bar).items()} | {"X": X_bar}
-            return {name: _cotangent_or_zero(name, arrays[name], found.get(name)) for name in names}
+            bars = {f"model.{name}": x for name, x in tree.leaves(model_bar).items()} | {"X": X_bar}
+            return {name: _cotangent_or_zero(name, arrays[name], bars.get(name)) for name in names}
 
         return value, cotangents
 

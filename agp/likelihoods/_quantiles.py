@@ -214,10 +214,10 @@ def _quantile(mixture: Mixture, level: float) -> Numbers:
     beyond = bracket[0] == bracket[1]  # an end of the range, if the excess is not 0
     low, high, best = _root(lambda x: excess(place(x)), *bracket)
     if mixture.place is not None:
-        found = _whole(mixture, excess, place(low), place(high))
+        quantiles = _whole(mixture, excess, place(low), place(high))
     else:
-        found = np.where(beyond & (bracket[2] > 0.0), -np.inf, mixture.value(place(best)))
-    return np.where(beyond & (bracket[2] < 0.0), np.inf, found)
+        quantiles = np.where(beyond & (bracket[2] > 0.0), -np.inf, mixture.value(place(best)))
+    return np.where(beyond & (bracket[2] < 0.0), np.inf, quantiles)
 
 
 def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:
