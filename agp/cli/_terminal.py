@@ -189,7 +189,7 @@ def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]
             lines = [line for row in [header, *rows] for line in row[i].splitlines()]
             number, whole = i >= numbers_from, max(map(cell_len, lines), default=0)
             least = whole if number or i < columns[-1] else None  # text in the last column may be folded
-            made.add_column(header[i], justify="right" if number else "left", min_width=least, overflow="fold")
+            made.add_column(escape(header[i]), justify="right" if number else "left", min_width=least, overflow="fold")
         for row in rows:
             made.add_row(*(escape(row[i]) for i in columns))
         return made
