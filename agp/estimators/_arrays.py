@@ -90,8 +90,9 @@ def refuse_words(name: str, x: Any, /) -> None:
     """Raise ValueError if a NumPy array holds text or dates, which would silently become numbers."""
     kind = x.dtype.kind
     if kind in "mM":
-        remedy = "pass a data frame, in which dates become days" if name == "X" else "convert them to numbers"
-        raise ValueError(f"{name} holds dates; {remedy}.")
+        what = "dates" if kind == "M" else "durations"
+        remedy = f"pass a data frame, in which {what} become days" if name == "X" else "convert them to numbers"
+        raise ValueError(f"{name} holds {what}; {remedy}.")
     if kind in "SU" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in x.ravel())):
         raise ValueError(
             f"{name} holds text; convert it to numbers" + (", or pass a data frame." if name == "X" else ".")

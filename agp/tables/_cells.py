@@ -26,9 +26,12 @@ PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 TRUTHS = {"true": 1.0, "false": 0.0}
 WHOLE_NUMBER = re.compile(r"([-+]?\d+)\.0*")
 """Matches text such as "10.0" or "10."."""
+# the shapes of dates and durations; cells are checked when they are converted
 DATE = re.compile(r"(\d{1,4})[-/.](\d{1,2})[-/.](\d{1,4})(?:[T ]\s*(\d{1,2}:\d{2}.*))?")
 MONTH = re.compile(r"((?:1[6-9]|20)\d\d)-(0[1-9]|1[0-2])")
 ZONE = re.compile(r":\d{2}.*(?:Z|UTC|GMT|[-+]\d{2}(?::?\d{2})?)\s*$")
+SPAN = re.compile(r"(?=.)(?:([-+]?\d+) days?)?(?:(^|, ?| )([-+]?)(\d+):(\d{2}):(\d{2}(?:\.\d+)?))?")
+"""Matches text of durations, such as "3 days", "26:30:00", "3 days, 12:00:00" or "-1 days +12:00:00.5"."""
 MIN_COUNTED = 20
 """Minimum number of rows of a column of row numbers. In shorter tables, other columns may look the same by chance."""
 MAX_CELL_CHARS = 30
@@ -102,6 +105,9 @@ def numbers_rows(values: npt.NDArray[Any], /) -> bool:
     return bool(whole) and len(np.unique(values)) == N
 
 
+# To understand another format of text, edit `_kind_of_texts` and the function that converts its kind. `Columns`,
+# estimators and the shell follow.
+
 # -- kinds ------------------------------------------------------------------------------------------------------------
 
 
@@ -125,7 +131,8 @@ def kind_of(column: Any) -> str:
     """Return what a narwhals series holds: one of `KINDS`.
 
     Text counts as numbers if all cells are plain numbers, or "true" and "false" in any case, and as times if all cells
-    are dates. Missing cells and cells of blanks do not matter; a column of them counts as numbers.
+    are dates, or all are durations. Missing cells and cells of blanks do not matter; a column of them counts as
+    numbers.
 
     Raise ColumnError for mixed or unknown types, if more than half of the texts, but not all, are numbers, and if dates
     are ambiguous.
@@ -181,6 +188,8 @@ def _kind_of_texts(texts: set[str], column: Any) -> str:
         return NUMBER
     if all(DATE.fullmatch(text) or MONTH.fullmatch(text) for text in texts):
         return _kind_of_dates(column)
+    if all(SPAN.fullmatch(text) for text in texts):
+        return DURATION
     if plain:
         cells = [cell.strip() if isinstance(cell, str) else "" for cell in column.to_list()]
         given = [cell for cell in cells if cell]
@@ -254,8 +263,8 @@ def levels_in(column: Any) -> list[str | None]:
 # -- times ------------------------------------------------------------------------------------------------------------
 
 
-def days_in(column: Any) -> npt.NDArray[np.float64]:
-    """Convert dates, times or durations, or texts of dates, to days [N], with NaN for missing cells."""
+def days_in(column: Any, kind: str) -> npt.NDArray[np.float64]:
+    """Convert a series of the given kind of times, or their texts, to days [N], with NaN for missing cells."""
     if column.dtype == nw.Date or isinstance(column.dtype, nw.Datetime):
         return column.dt.timestamp("us").cast(nw.Float64).to_numpy() / (DAY / dt.timedelta(microseconds=1))
     if isinstance(column.dtype, nw.Duration) and (found := column.to_numpy()).dtype.kind == "m":
@@ -263,6 +272,8 @@ def days_in(column: Any) -> npt.NDArray[np.float64]:
     cells = cells_of(column)
     if not any(isinstance(cell, str) for cell in cells):
         return np.asarray([np.nan if cell is None else _days(cell) for cell in cells])
+    if kind == DURATION:
+        return _by_cell(column, _span_in_days, "which is not a duration", "write durations as in '3 days 12:00:00'")
     try:  # fast for dates without a time zone in the form 2020-12-31
         if not any(cell and ZONE.search(cell) for cell in cells):
             return _days_of_numpy(np.asarray([cell or "NaT" for cell in cells], dtype="datetime64[us]"))
@@ -288,6 +299,26 @@ def _days(cell: Any) -> float:
 def _days_of_text(text: str, *, day_first: bool) -> float | None:
     time = time_in(text, day_first=day_first)
     return None if time is None else _days(time)
+
+
+def _span_in_days(text: str) -> float | None:
+    """Return the days of a duration as text, in whole microseconds; None if the text is no duration, or ambiguous.
+
+    After a negative number of days, the clock adds to them if it has a sign or follows a comma, as in pandas and
+    Python. Programs read "-1 days 12:00:00" differently.
+    """
+    parts = SPAN.fullmatch(text)
+    if parts is None:
+        return None
+    days, gap, sign, hours, minutes, seconds = (group or "" for group in parts.groups())
+    ambiguous = days.startswith("-") and gap == " " and not sign
+    if ambiguous or int(minutes or 0) > 59 or float(seconds or 0.0) >= 60.0:
+        return None
+    try:
+        clock = dt.timedelta(hours=int(hours or 0), minutes=int(minutes or 0), seconds=float(seconds or 0.0))
+        return (dt.timedelta(days=int(days or 0)) + (-clock if sign == "-" else clock)) / DAY
+    except OverflowError:
+        return None
 
 
 def time_in(text: str, *, day_first: bool) -> dt.datetime | None:

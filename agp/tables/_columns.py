@@ -180,7 +180,7 @@ class Columns:
         if is_empty(column):
             numbers = np.full(len(column), np.nan)
         elif (now := kind_of(column)) == kind:
-            numbers = numbers_in(column) if kind == NUMBER else days_in(column)
+            numbers = numbers_in(column) if kind == NUMBER else days_in(column, kind)
         else:
             problem = f"holds {KINDS[now]}, but held {KINDS[kind]} in training"
             raise ColumnError(name, problem, "correct the column, or train again")

@@ -34,6 +34,9 @@ KINDS = {
     "a zone with a line below": (DATES, DAYS_UTC),
     "a zone with digits": (DATES.dt.tz_convert("Etc/GMT+3"), DAYS_UTC),
     "objects of dates": ([dt.date(2023, 1, 1), None], DAYS),
+    "durations as text": (["3 days 12:00:00", "26:30:00", " 1 day, 0:00:00", "", None], DURATION),
+    "days and other words": (["3 days", "later"], CATEGORY),
+    "hours or minutes": (["26:30", "12:15"], CATEGORY),
     "durations": (pd.to_timedelta(pd.Series([1.0, 2.0]), unit="D"), DURATION),
 }
 
@@ -46,6 +49,19 @@ def series(cells):
 def test_kinds_of_columns(name):
     cells, kind = KINDS[name]
     assert kind_of(series(cells)) == kind
+
+
+def test_durations_as_text_are_those_of_pandas_and_python():
+    spans = pd.Series(pd.to_timedelta([84.0, 26.5, 0.0, -12.0, -60.25, 1e-4, 48.0], unit="h"))
+    for texts in (spans.astype(str), spans.map(lambda span: str(span.to_pytimedelta())), ["84:00:00", "26:30:00"]):
+        cells = Columns().learn(as_frame(pd.DataFrame({"took": texts})))
+        np.testing.assert_allclose(cells.numbers[:, 0] * 24.0, spans[: len(texts)] / pd.Timedelta(hours=1), atol=1e-9)
+
+
+@pytest.mark.parametrize("text", ["-1 days 12:00:00", "1:60:00", "9999999999 days"])
+def test_texts_that_are_no_durations_are_told(text):
+    with pytest.raises(ColumnError, match="in row 1, which is not a duration; write durations as in '3 days 12"):
+        Columns().learn(as_frame(pd.DataFrame({"took": ["26:30:00", text]})))
 
 
 def test_zones_are_times_in_utc():

@@ -32,6 +32,7 @@ TEXTS = {
     "days first": FRAME.assign(when=DAY.dt.strftime("%d.%m.%Y %H:%M")),
     "times of a zone": FRAME.assign(when=DAY.dt.strftime("%Y-%m-%dT%H:%M:%SZ")),
     "several zones": FRAME.assign(when=[f"{t:%Y-%m-%d %H:%M:%S}+0{1 + i % 2}:00" for i, t in enumerate(DAY)]),
+    "durations": FRAME.assign(span=pd.to_timedelta(1e5 * A, unit="s").round("ms")),
     "missing categories": FRAME.assign(kind=np.where(GAP, None, KIND)),
     "missing numbers": FRAME.assign(a=np.where(GAP, np.nan, A), n=np.where(GAP, np.nan, np.arange(N) % 7)),
     "Booleans": FRAME.assign(flag=A > 0.0, maybe=np.where(GAP, None, KIND == "flat")),
