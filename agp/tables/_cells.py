@@ -115,7 +115,11 @@ def plain_column(column: Any) -> Any:
         return nw.from_native(native.dt.tz_convert("UTC"), series_only=True)
     if column.is_null().all():  # a type of its own in pyarrow and polars
         return column.cast(nw.Float64)
-    raise _unusable(column.name, str(getattr(native, "dtype", "values of an unknown type")))
+    try:
+        held = str(native.dtype)
+    except AttributeError:  # in pyarrow
+        held = "values of an unknown type"
+    raise _unusable(column.name, held)
 
 
 def kind_of(column: Any) -> str:
