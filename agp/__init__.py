@@ -63,8 +63,7 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _PACKAGES.split():
         return importlib.import_module(f"agp.{name}")
-    msg = f"module 'agp' has no attribute {name!r}"
-    raise AttributeError(msg)
+    raise AttributeError(f"module 'agp' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -15,8 +15,7 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
     """Return the value as an int. Raise a ValueError unless it is a whole number of at least `least`."""
     number = _as_float(value)
     if not number >= least or not number.is_integer():
-        msg = f"{name} is {value!r}, but must be a whole number of at least {least}."
-        raise ValueError(msg)
+        raise ValueError(f"{name} is {value!r}, but must be a whole number of at least {least}.")
     return int(number)
 
 
@@ -30,47 +29,47 @@ def check_levels(levels: Any) -> tuple[float, ...]:
     Raise a TypeError unless the levels are a collection, and a ValueError unless all of them are in (0, 1).
     """
     if isinstance(levels, (str, numbers.Real)) or not isinstance(levels, Iterable):
-        msg = f"levels is {levels!r}, but must be a tuple of probabilities, such as (0.05, 0.95)."
-        raise TypeError(msg)
+        raise TypeError(f"levels is {levels!r}, but must be a tuple of probabilities, such as (0.05, 0.95).")
     given = tuple(levels)
     if not given:
-        msg = "levels is empty, but must hold at least one probability, such as (0.05, 0.95)."
-        raise ValueError(msg)
+        raise ValueError("levels is empty, but must hold at least one probability, such as (0.05, 0.95).")
     for i, level in enumerate(given):
         if not 0.0 < _as_float(level) < 1.0:
-            msg = f"levels[{i}] is {level!r}, but must be more than 0 and less than 1; write 95 % as 0.95."
-            raise ValueError(msg)
+            raise ValueError(f"levels[{i}] is {level!r}, but must be more than 0 and less than 1; write 95 % as 0.95.")
     return tuple(map(float, given))
+
+
+def check_among(name: str, value: Any, known: Iterable[str]) -> None:
+    """Raise a ValueError unless the value is one of several words."""
+    if not isinstance(value, str) or value not in known:
+        *first, last = map(repr, known)
+        raise ValueError(f"{name} is {value!r}, but must be {', '.join(first)} or {last}.")
 
 
 def check_callables(name: str, given: Any) -> list[Any]:
     """Return the functions as a list. Raise a TypeError unless they are a collection of callables."""
     if callable(given) or not isinstance(given, Iterable):
         example = getattr(given, "__name__", "f")
-        msg = f"{name} is {given!r}, but must be a list of functions; write {name}=[{example}]."
-        raise TypeError(msg)
+        raise TypeError(f"{name} is {given!r}, but must be a list of functions; write {name}=[{example}].")
     found = list(given)
     for i, one in enumerate(found):
         if not callable(one):
             remedy = "pass a function that takes an agp.training.Progress"
-            msg = f"{name}[{i}] is {one!r}, which is not a function; {remedy}."
-            raise TypeError(msg)
+            raise TypeError(f"{name}[{i}] is {one!r}, which is not a function; {remedy}.")
     return found
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     """Raise ValueError unless a value is one of the choices."""
     if value not in choices:
-        msg = f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}."
-        raise ValueError(msg)
+        raise ValueError(f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}.")
 
 
 def check_equal(what: str, values: Iterable[Any], remedy: str = "make the numbers equal") -> None:
     """Raise ValueError, with a message that begins with `what`, unless all values are equal."""
     found = list(values)
     if len(set(found)) > 1:
-        msg = f"{what} ({', '.join(map(str, found))}); {remedy}."
-        raise ValueError(msg)
+        raise ValueError(f"{what} ({', '.join(map(str, found))}); {remedy}.")
 
 
 def check_positive(name: str, value: Any) -> float:
@@ -79,26 +78,23 @@ def check_positive(name: str, value: Any) -> float:
     if 0.0 < number < float("inf"):
         return number
     shown = f"{value:g}" if isinstance(value, float) else repr(value)
-    msg = f"{name} is {shown}, but must be a finite number above zero."
-    raise ValueError(msg)
+    raise ValueError(f"{name} is {shown}, but must be a finite number above zero.")
 
 
 def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
     check_array_type(name, x)
     B = backend_of(x)
     if x.dtype not in (B.xp.float32, B.xp.float64):
-        msg = f"{name} has dtype {x.dtype}, but must be float64 or float32; pass {_conversion_hint(name, x)}."
-        raise TypeError(msg)
+        raise TypeError(
+            f"{name} has dtype {x.dtype}, but must be float64 or float32; pass {_conversion_hint(name, x)}."
+        )
     if x.ndim not in ndim:
         expected = " or ".join(f"{n}-dimensional" for n in ndim)
-        msg = f"{name} has shape {tuple(x.shape)}, but must be {expected}."
-        raise ValueError(msg)
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be {expected}.")
     if 0 in x.shape:
-        msg = f"{name} has shape {tuple(x.shape)}, so it is empty."
-        raise ValueError(msg)
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, so it is empty.")
     if any(n != n for n in x.shape):  # NaN: the number of rows of lazy chunks is unknown
-        msg = f"{name} has chunks of unknown length; call {name}.compute_chunk_sizes() first."
-        raise ValueError(msg)
+        raise ValueError(f"{name} has chunks of unknown length; call {name}.compute_chunk_sizes() first.")
 
 
 def _conversion_hint(name: str, x: Any) -> str:
@@ -114,14 +110,12 @@ def _conversion_hint(name: str, x: Any) -> str:
 def check_model(model: Any) -> None:
     """Raise a TypeError unless `model` can be trained: classes, model parts and training results cannot."""
     if isinstance(model, type):
-        msg = f"model is the class {model.__name__}; build a model with {model.__name__}.from_data(X, y)."
-        raise TypeError(msg)
+        raise TypeError(f"model is the class {model.__name__}; build a model with {model.__name__}.from_data(X, y).")
     if callable(getattr(model, "_objective", None)):
         return
     inside = getattr(model, "model", None)
     remedy = "build a model, for example with SVGP.from_data(X, y)" if inside is None else "pass its attribute .model"
-    msg = f"model has the class {type(model).__name__}, which is not a model; {remedy}."
-    raise TypeError(msg)
+    raise TypeError(f"model has the class {type(model).__name__}, which is not a model; {remedy}.")
 
 
 CHECKED_ROWS = 2**20
@@ -148,8 +142,7 @@ def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOV
             count += int(xp.count_nonzero(~good))
         start += block.shape[0]
     if count:
-        msg = f"{name} has {count} NaN or infinite entries, the first in row {row}; {remedy}."
-        raise ValueError(msg)
+        raise ValueError(f"{name} has {count} NaN or infinite entries, the first in row {row}; {remedy}.")
 
 
 def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> None:
@@ -162,8 +155,7 @@ def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> No
         return
     bad = {name: x for name, x in known.items() if not bool(xp.all(xp.isfinite(x)))}
     dtype = str(next(iter(bad.values())).dtype).rpartition(".")[2]
-    msg = f"{what} {', '.join(bad)} {'is' if len(bad) == 1 else 'are'} not finite in {dtype}; {remedy}."
-    raise NonFiniteError(msg)
+    raise NonFiniteError(f"{what} {', '.join(bad)} {'is' if len(bad) == 1 else 'are'} not finite in {dtype}; {remedy}.")
 
 
 def check_inputs(name: str, X: Array, *, finite: bool = True) -> None:
@@ -192,8 +184,7 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
     if y.shape[0] != X.shape[0]:
-        msg = f"X has {X.shape[0]} rows, but y has {y.shape[0]}; pass one target for each row of X."
-        raise ValueError(msg)
+        raise ValueError(f"X has {X.shape[0]} rows, but y has {y.shape[0]}; pass one target for each row of X.")
     if finite:
         xp = backend_of(y).xp
         known = xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y
@@ -207,15 +198,17 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
     _check_array("weights", weights, (1,))
     check_like("weights", weights, "X", X)
     if weights.shape[0] != X.shape[0]:
-        msg = f"X has {X.shape[0]} rows, but there are {weights.shape[0]} weights; pass one weight for each row."
-        raise ValueError(msg)
+        raise ValueError(
+            f"X has {X.shape[0]} rows, but there are {weights.shape[0]} weights; pass one weight for each row."
+        )
     xp = backend_of(weights).xp
     if finite and backend_of(weights).is_concrete(weights):
         check_finite("weights", weights)
         least, total = float(xp.min(weights)), float(xp.sum(weights))
         if not (least > 0.0 and total < float("inf")):
-            msg = f"weights must be positive with a finite sum, but the smallest is {least:g}; remove rows of weight 0."
-            raise ValueError(msg)
+            raise ValueError(
+                f"weights must be positive with a finite sum, but the smallest is {least:g}; remove rows of weight 0."
+            )
     return weights
 
 
@@ -239,16 +232,15 @@ def check_by_row(name: str, x: Array, X: Array, columns: int = 1) -> Array:
     found = x[..., None] if tuple(x.shape) == rows else x
     if tuple(found.shape[:-1]) != rows or found.shape[-1] not in (1, columns):
         shapes = f"{rows} or {(*rows, columns)}" if columns > 1 else f"{rows}"
-        msg = f"{name} has shape {tuple(x.shape)}, but must have shape {shapes}; pass one number for each row of X."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{name} has shape {tuple(x.shape)}, but must have shape {shapes}; pass one number for each row of X."
+        )
     if backend_of(x).is_concrete(x):
         check_finite(name, xp.reshape(found, (-1, found.shape[-1])))
         if name == "weights" and not bool(xp.isfinite(xp.sum(found))):
-            msg = "weights must have a finite sum; divide them by a constant."
-            raise ValueError(msg)
+            raise ValueError("weights must have a finite sum; divide them by a constant.")
         if name in RANGES and not bool(xp.all(RANGES[name][0](found))):
-            msg = f"{RANGES[name][1]}, but the smallest is {float(xp.min(found)):g}."
-            raise ValueError(msg)
+            raise ValueError(f"{RANGES[name][1]}, but the smallest is {float(xp.min(found)):g}.")
     return found
 
 
@@ -268,21 +260,18 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
     here, there = backend_of(x), backend_of(reference)
     lazy = here.is_lazy or there.is_lazy
     if here is not there and not lazy:
-        msg = (
+        raise TypeError(
             f"{name} is a {here.name} array, but {reference_name} is a {there.name} array; "
             "move one with agp.to_backend."
         )
-        raise TypeError(msg)
     dtypes = (here.dtype_name(x), there.dtype_name(reference)) if lazy else (x.dtype, reference.dtype)
     if dtypes[0] != dtypes[1]:
-        msg = f"{name} has dtype {dtypes[0]}, {reference_name} has {dtypes[1]}; convert one of them."
-        raise TypeError(msg)
+        raise TypeError(f"{name} has dtype {dtypes[0]}, {reference_name} has {dtypes[1]}; convert one of them.")
     devices = ("", "") if lazy else (here.device_name(x), here.device_name(reference))
     if "" not in devices and devices[0] != devices[1]:
-        msg = (
+        raise ValueError(
             f"{name} is on device {devices[0]}, but {reference_name} is on {devices[1]}; move one with agp.to_backend."
         )
-        raise ValueError(msg)
 
 
 def check_leaf_like(leaf: tree.Leaf, reference_name: str, reference: Array) -> None:
@@ -302,34 +291,31 @@ def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None
     """
     check_array_type("X", X)
     if X.ndim > 2 and 0 in X.shape:
-        msg = f"X has shape {tuple(X.shape)}, but must have at least one row and one column."
-        raise ValueError(msg)
+        raise ValueError(f"X has shape {tuple(X.shape)}, but must have at least one row and one column.")
     check_inputs("X", X if X.ndim <= 2 else X[(*(0,) * (X.ndim - 2), ...)], finite=False)
     check_like("X", X, name, reference)
     if X.shape[-1] != width:
-        msg = f"X has {X.shape[-1]} columns, but the model was built for {width}."
-        raise ValueError(msg)
+        raise ValueError(f"X has {X.shape[-1]} columns, but the model was built for {width}.")
 
 
 def check_outputs(likelihood: Any, y: Array, outputs: int) -> None:
     """Raise ValueError unless targets y [N, K] fit a model with `outputs` latent functions."""
     needed = likelihood.latents(y.shape[1])
     if needed != outputs:
-        msg = f"y has {needed} outputs, but the model has {outputs}; build a new model from these targets."
-        raise ValueError(msg)
+        raise ValueError(f"y has {needed} outputs, but the model has {outputs}; build a new model from these targets.")
     likelihood.check_outputs(needed)
 
 
 def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
     """Raise an error unless all leaves satisfy their constraints and fit `reference` (see `check_like`)."""
     if missing := tree.missing(model):
-        msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
+        )
     for leaf in tree.describe(model):
         check_leaf_like(leaf, reference_name, reference)
         if bool(leaf.constraint.is_violated(leaf.value)):
-            msg = f"{leaf.name} is {leaf.value}, but must be {leaf.constraint.name} and finite."
-            raise ValueError(msg)
+            raise ValueError(f"{leaf.name} is {leaf.value}, but must be {leaf.constraint.name} and finite.")
 
 
 def usable(model: T, reference: Array) -> T:

@@ -32,11 +32,9 @@ def check_memory(memory: float | None) -> None:
     if memory is None:
         return
     if not isinstance(memory, numbers.Real):
-        msg = f"memory is {memory!r}, but must be a number of MiB, such as 256.0, or None."
-        raise TypeError(msg)
+        raise TypeError(f"memory is {memory!r}, but must be a number of MiB, such as 256.0, or None.")
     if not memory > 0:
-        msg = f"memory is {memory!r} MiB, but must be positive."
-        raise ValueError(msg)
+        raise ValueError(f"memory is {memory!r} MiB, but must be positive.")
 
 
 def budget(memory: float | None, x: Array) -> float:

@@ -32,8 +32,9 @@ def require(module: str, purpose: str, extra: str, *, package: str = "") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        msg = f"{purpose} {missing_package_message(package or module.partition('.')[0], extra)}."
-        raise ImportError(msg) from error
+        raise ImportError(
+            f"{purpose} {missing_package_message(package or module.partition('.')[0], extra)}."
+        ) from error
 
 
 class BackendError(RuntimeError):

@@ -244,5 +244,4 @@ def _ones_by_output(X: Array, outputs: int, leaf: Array) -> Array:
 
 def _check_shape(name: str, x: Array, allowed: tuple[tuple[int, ...], ...]) -> None:
     if tuple(x.shape) not in allowed:
-        msg = f"{name} has shape {tuple(x.shape)}, but must have shape {' or '.join(map(str, allowed))}."
-        raise ValueError(msg)
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, but must have shape {' or '.join(map(str, allowed))}.")

@@ -32,8 +32,9 @@ def _alike(*arrays: Array) -> list[np.ndarray]:
     *predictions, y = found = _on_host(*arrays)
     for x in predictions:
         if x.shape != y.shape:
-            msg = f"predictions have shape {x.shape}, but targets have shape {y.shape}; give both as [N, P]."
-            raise ValueError(msg)
+            raise ValueError(
+                f"predictions have shape {x.shape}, but targets have shape {y.shape}; give both as [N, P]."
+            )
     return found
 
 
@@ -81,8 +82,7 @@ def interval_score(lower: Array, upper: Array, y: Array, level: float = 0.9) -> 
 
 def _check_level(level: float) -> None:
     if not 0.0 < level < 1.0:
-        msg = f"level is {level!r}, but must lie between 0 and 1."
-        raise ValueError(msg)
+        raise ValueError(f"level is {level!r}, but must lie between 0 and 1.")
 
 
 class Reliability(NamedTuple):
@@ -108,8 +108,7 @@ def reliability(probability: Array, y: Array, bins: int = 10) -> Reliability:
     Arguments and errors are as in `error_rate`; fewer than one bin also raises ValueError.
     """
     if bins < 1:
-        msg = f"bins is {bins!r}, but must be at least 1."
-        raise ValueError(msg)
+        raise ValueError(f"bins is {bins!r}, but must be at least 1.")
     probability, y = _on_host(probability, y)
     if _several_classes(probability, y):
         happened = np.argmax(probability, axis=1) == y[:, 0]
@@ -153,6 +152,7 @@ def _several_classes(probability: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool
         return False
     classes = probability.shape[1]
     if not np.isin(y, np.arange(classes)).all():
-        msg = f"labels must be whole numbers from 0 to {classes - 1}, because probability has {classes} columns."
-        raise ValueError(msg)
+        raise ValueError(
+            f"labels must be whole numbers from 0 to {classes - 1}, because probability has {classes} columns."
+        )
     return True

@@ -22,8 +22,9 @@ class Noise(ABC):
         """Return integers of shape `size`, uniform from low to high - 1."""
 
     def __getattr__(self, name: str) -> Any:
-        msg = f"draws='device' supports only standard_normal and integers, not {name}; leave out draws='device'."
-        raise AttributeError(msg)
+        raise AttributeError(
+            f"draws='device' supports only standard_normal and integers, not {name}; leave out draws='device'."
+        )
 
 
 class Draws(NamedTuple):

@@ -62,8 +62,7 @@ class Report:
         try:
             facts = workplace.ask(device_facts, {"device": a.device}, limit=max(a.seconds, START))
         except (EntryError, TimeoutError) as error:
-            msg = f"no device found: {error or 'the libraries took too long to start'}"
-            raise SystemExit(msg) from error
+            raise SystemExit(f"no device found: {error or 'the libraries took too long to start'}") from error
         facts["small"] = facts["device"] == "cpu" if a.small is None else a.small
         print(", ".join(f"{name} {value}" for name, value in facts.items()), flush=True)
         libraries = tuple(a.libraries or libraries_of(facts["device"]))

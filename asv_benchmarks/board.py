@@ -49,16 +49,14 @@ def run(a: argparse.Namespace) -> int:
         found = [table for name, table in TABLES.items() if fnmatchcase(name, pattern)]
         if found and not any(table in half for table in found):
             where = "the first half; omit" if a.final else "the second half; add"
-            msg = f"{found[0].name} is in {where} --final."
-            raise SystemExit(msg)
+            raise SystemExit(f"{found[0].name} is in {where} --final.")
     if a.small and not a.tables:  # the first table of each kind
         half = [table for i, table in enumerate(half) if table.kind not in [other.kind for other in half[:i]]]
     checkouts = checkouts_of(a.against)
     sides = chosen("--sides", a.sides, [*checkouts, *(name for name in SIDES if name not in checkouts)])
     names = chosen("--tables", a.tables, [table.name for table in half])
     if a.out.exists() and not a.out.is_dir():
-        msg = f"--out is {a.out}, which is not a folder; name a folder for the results."
-        raise SystemExit(msg)
+        raise SystemExit(f"--out is {a.out}, which is not a folder; name a folder for the results.")
     a.out.mkdir(parents=True, exist_ok=True)
     work = Work(
         out=a.out.resolve(),
@@ -83,8 +81,7 @@ def alone(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            msg = f"another command writes results to {out}; wait for it, or use another folder."
-            raise SystemExit(msg) from None
+            raise SystemExit(f"another command writes results to {out}; wait for it, or use another folder.") from None
         yield
 
 
@@ -106,14 +103,12 @@ def make_page(a: argparse.Namespace) -> int:
 
     path = a.root / "docs" / "board.json"
     if not path.exists():
-        msg = f"--root is {a.root}, but {path} does not exist; name a checkout of agp."
-        raise SystemExit(msg)
+        raise SystemExit(f"--root is {a.root}, but {path} does not exist; name a checkout of agp.")
     found = json.loads(path.read_text("utf-8"))
     if a.out:
         cells = [json.loads(one.read_text("utf-8")) for one in sorted(a.out.glob("*.json"))]
         if not cells:
-            msg = f"--out is {a.out}, but there are no results."
-            raise SystemExit(msg)
+            raise SystemExit(f"--out is {a.out}, but there are no results.")
         found = document.updated(found, cells, final=a.final)
         path.write_text(document.as_text(found), encoding="utf-8")
     for name, passages in page.passages(found).items():
@@ -141,8 +136,7 @@ def list_tables(_: argparse.Namespace) -> int:
 def positive(text: str) -> int:
     """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        msg = f"{text!r} is not a whole number of at least 1."
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1.")
     return int(text)
 
 

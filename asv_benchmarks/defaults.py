@@ -37,8 +37,7 @@ def run(a: argparse.Namespace) -> int:
     from defaults_parts.work import Work
 
     if a.data and not a.data.is_dir():
-        msg = f"--data is {a.data}, but there is no folder with this name."
-        raise SystemExit(msg)
+        raise SystemExit(f"--data is {a.data}, but there is no folder with this name.")
     peer_python = interpreter(a.peer_python)
     known, checkouts = tables(a.data, large=a.large), checkouts_of(a.against)
     sides = [name for name in (*checkouts, *SIDES) if peer_python or name == "agp" or not is_peer(name)]
@@ -64,8 +63,7 @@ def interpreter(name: str | None) -> str | None:
     if name is None:
         return None
     if (found := shutil.which(name)) is None:
-        msg = f"--peer-python is {name}, but there is no program with this name."
-        raise SystemExit(msg)
+        raise SystemExit(f"--peer-python is {name}, but there is no program with this name.")
     return os.path.abspath(found)  # links are kept, because the path determines the environment
 
 

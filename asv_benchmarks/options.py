@@ -13,8 +13,7 @@ def chosen(option: str, patterns: list[str] | None, known: list[str]) -> list[st
     """The known names that match the patterns, in the order of the patterns; all names if there are no patterns."""
     unknown = [pattern for pattern in patterns or [] if not any(fnmatchcase(name, pattern) for name in known)]
     if unknown:
-        msg = f"{option} has no {unknown[0]}; use one of {', '.join(known)}."
-        raise SystemExit(msg)
+        raise SystemExit(f"{option} has no {unknown[0]}; use one of {', '.join(known)}.")
     if patterns is None:
         return known
     return list(dict.fromkeys(name for pattern in patterns for name in known if fnmatchcase(name, pattern)))
@@ -25,9 +24,7 @@ def checkouts_of(others: Iterable[Path]) -> dict[str, Path]:
     paths = [path.resolve() for path in others]
     named = {"agp": ROOT} | {f"{AGAINST}{path.name}": path for path in paths}
     if len(named) <= len(paths):
-        msg = "--against has two folders with the same name; rename one of them."
-        raise SystemExit(msg)
+        raise SystemExit("--against has two folders with the same name; rename one of them.")
     if absent := [path for path in paths if not path.is_dir()]:
-        msg = f"--against names {absent[0]}, but there is no folder with this name."
-        raise SystemExit(msg)
+        raise SystemExit(f"--against names {absent[0]}, but there is no folder with this name.")
     return named

@@ -32,10 +32,9 @@ def kept(results, machine):
 def merged(old, new):
     """Merge old and new rows, in the order of the old ones; new rows replace old ones."""
     if old["processor"] != new["processor"]:
-        msg = (
+        raise ValueError(
             f"the file has results of {old['processor']}, the new results are of {new['processor']}; name another file."
         )
-        raise ValueError(msg)
     rows = {tuple(row[key] for key in WAY): row for row in old["milliseconds"] + new["milliseconds"]}
     return {**new, "milliseconds": list(rows.values())}
 

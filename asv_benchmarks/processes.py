@@ -81,8 +81,7 @@ def run_process(
             process.wait()
             process.stdin.close()  # type: ignore[union-attr]
     if status == -signal.SIGXCPU:
-        msg = f"stopped after {limit} s of CPU time"
-        raise LimitError(msg)
+        raise LimitError(f"stopped after {limit} s of CPU time")
     if status:
         raise CellError(reason(status, said.read_text(errors="replace")))
 
@@ -95,11 +94,9 @@ def _wait(process: subprocess.Popen, seconds: int | None, stopping: threading.Ev
             return process.wait(POLL)
         except subprocess.TimeoutExpired:
             if stopping.is_set():
-                msg = "stopped"
-                raise StoppedError(msg) from None
+                raise StoppedError("stopped") from None
             if time.monotonic() > end:
-                msg = f"stopped after {seconds} s of elapsed time"
-                raise CellError(msg) from None
+                raise CellError(f"stopped after {seconds} s of elapsed time") from None
 
 
 def reason(status: int, said: str) -> str:
@@ -144,5 +141,4 @@ def check_agp(checkout: Path) -> None:
     import agp
 
     if not Path(str(agp.__file__)).is_relative_to(checkout):
-        msg = f"agp is imported from {Path(str(agp.__file__)).parents[1]}, not from {checkout}"
-        raise ImportError(msg)
+        raise ImportError(f"agp is imported from {Path(str(agp.__file__)).parents[1]}, not from {checkout}")

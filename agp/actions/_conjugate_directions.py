@@ -80,8 +80,7 @@ def _first_residual(model: Any, concrete: bool) -> Array:
     offset, xp = model._data.offset, backend_of(model.X).xp
     r = as_widest_float((model.y if offset is None else model.y - offset) - model.mean_function(model.X)[0])
     if concrete and not bool(xp.any(r != 0.0)):
-        msg = "the targets equal the prior mean, so there is no residual to start from; use another policy."
-        raise ValueError(msg)
+        raise ValueError("the targets equal the prior mean, so there is no residual to start from; use another policy.")
     size = xp.max(xp.abs(r))
     return r / xp.where((size > 0.0) & (size < 1e-100), size, xp.ones_like(size))
 

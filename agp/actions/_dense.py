@@ -121,8 +121,7 @@ class FixedActions(Columns):
         xp = backend_of(S).xp
         Q, dependent = _factors(S, 8.0 * S.shape[0] * float(xp.finfo(S.dtype).eps))
         if len(dependent) == S.shape[1]:
-            msg = "every action is zero; pass at least one nonzero action."
-            raise ValueError(msg)
+            raise ValueError("every action is zero; pass at least one nonzero action.")
         if dependent:
             msg = f"actions {dependent} were dropped: they are zero or in the span of earlier actions; omit them."
             warnings.warn(msg, UserWarning, stacklevel=2)

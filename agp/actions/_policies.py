@@ -33,8 +33,7 @@ def check_count(count: int, rows: int) -> int:
     """Return the number of actions; raise ValueError unless it is from 1 to the number of rows."""
     count = check_whole("count", count)
     if count > rows:
-        msg = f"count is {count}, but there are {rows} rows; use at most as many actions as rows."
-        raise ValueError(msg)
+        raise ValueError(f"count is {count}, but there are {rows} rows; use at most as many actions as rows.")
     return count
 
 
@@ -42,8 +41,9 @@ def check_budget(memory: float, floats: float, what: str, x: Array) -> None:
     """Raise ValueError if an array of size `floats` with the dtype of x exceeds the budget `memory`, in MiB."""
     needed = mebibytes(floats, x)
     if not memory >= needed:
-        msg = f"memory is {memory!r} MiB, but {what} takes {needed:.3g} MiB; raise memory, or use another policy."
-        raise ValueError(msg)
+        raise ValueError(
+            f"memory is {memory!r} MiB, but {what} takes {needed:.3g} MiB; raise memory, or use another policy."
+        )
 
 
 def covariance_product(model: Any, memory: float) -> Callable[[Array], Array]:
@@ -88,8 +88,9 @@ class UnitVectors:
     def __post_init__(self) -> None:
         check_choice("pivots", self.pivots, ("greedy", "random"))
         if (self.count is None) == (self.rows is None):
-            msg = "exactly one of count and rows is required; pass either the number of actions or their rows."
-            raise ValueError(msg)
+            raise ValueError(
+                "exactly one of count and rows is required; pass either the number of actions or their rows."
+            )
 
     def __call__(self, model: Any, /) -> FixedActions:
         """Return columns of the identity [m, i].
@@ -115,11 +116,9 @@ class UnitVectors:
 def _check_rows(rows: Sequence[int], m: int) -> list[int]:
     found = [check_whole("a row", row, least=0) for row in rows]
     if beyond := [row for row in found if row >= m]:
-        msg = f"rows {beyond} are out of range for data with {m} rows; count rows from 0."
-        raise ValueError(msg)
+        raise ValueError(f"rows {beyond} are out of range for data with {m} rows; count rows from 0.")
     if twice := sorted({row for row in found if found.count(row) > 1}):
-        msg = f"rows {twice} appear more than once; pass each row once."
-        raise ValueError(msg)
+        raise ValueError(f"rows {twice} appear more than once; pass each row once.")
     return found
 
 
@@ -224,8 +223,9 @@ class KernelColumns:
 
     def __post_init__(self) -> None:
         if (self.count is None) == (self.Z is None):
-            msg = "exactly one of count and Z is required; pass either the number of inducing inputs or the inputs Z."
-            raise ValueError(msg)
+            raise ValueError(
+                "exactly one of count and Z is required; pass either the number of inducing inputs or the inputs Z."
+            )
 
     def __call__(self, model: Any, /) -> FixedActions:
         """Return at most i orthonormal columns [m, i]; raise ValueError if there are more actions than rows."""

@@ -38,8 +38,9 @@ def assume(predicate: Any, /, likely: bool | None) -> bool:
     """Inside a `speculating` block, return the likely value of a 0-d predicate; elsewhere, return its true value."""
     guesses = _guesses.get()
     if likely is None and _blind.get():
-        msg = "the host cannot read this predicate while it records launches; give the predicate a likely value."
-        raise BackendError(msg)
+        raise BackendError(
+            "the host cannot read this predicate while it records launches; give the predicate a likely value."
+        )
     if guesses is None or likely is None:
         return bool(predicate)
     guesses.append(predicate if likely else ~predicate)
@@ -142,8 +143,7 @@ class ControlFlow(Library):
         BackendError
             If the backend has no loops on the device.
         """
-        msg = f"backend {self.name!r} cannot compile loops; run the steps one by one."
-        raise BackendError(msg)
+        raise BackendError(f"backend {self.name!r} cannot compile loops; run the steps one by one.")
 
     def compile(self, f: Callable, /) -> Callable:
         """Compile f if the library has a compiler; otherwise return f."""
@@ -177,5 +177,4 @@ class ControlFlow(Library):
 
     def value_and_grad(self, f: Callable, leaves: dict[str, Array], /) -> tuple[Array, dict[str, Array]]:
         """Compute f(leaves) and its gradient by automatic differentiation."""
-        msg = f"backend {self.name!r} has no automatic differentiation; use gradient='closed-form'."
-        raise BackendError(msg)
+        raise BackendError(f"backend {self.name!r} has no automatic differentiation; use gradient='closed-form'.")

@@ -72,8 +72,7 @@ def register_backend(plugin: Backend, /) -> None:
     'tagged'
     """
     if plugin.name in _entry_points():
-        msg = f"a backend with the name {plugin.name!r} is installed already; choose another name."
-        raise BackendError(msg)
+        raise BackendError(f"a backend with the name {plugin.name!r} is installed already; choose another name.")
     _REGISTERED[plugin.name] = plugin
     _BY_TYPE.clear()
     _NO_ARRAYS.clear()
@@ -106,19 +105,18 @@ def get_backend(name: str) -> Backend:
 @cache
 def _load(name: str) -> Backend:
     if name not in _entry_points():
-        msg = f"unknown backend {name!r}; use one of {', '.join(_names())}."
-        raise BackendError(msg)
+        raise BackendError(f"unknown backend {name!r}; use one of {', '.join(_names())}.")
     point = _entry_points()[name]
     if not _is_installed(name):
         ours = point.value.startswith("agp_backends.")
         missing = missing_package_message(name, name) if ours else f"{name}, which is not installed"
-        msg = f"backend {name!r} needs the package {missing}."
-        raise BackendError(msg)
+        raise BackendError(f"backend {name!r} needs the package {missing}.")
     try:
         return point.load()()
     except Exception as error:  # third-party code may raise anything
-        msg = f"backend {name!r} is installed but cannot be used: {type(error).__name__}: {error}"
-        raise BackendError(msg) from error
+        raise BackendError(
+            f"backend {name!r} is installed but cannot be used: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _is_installed(name: str) -> bool:

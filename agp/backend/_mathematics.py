@@ -244,8 +244,7 @@ class Mathematics(Library):
         """
         if precision == "float32":
             return self.xp.float32, contextlib.nullcontext
-        msg = f"{self.name} does not support products in {precision}; use precision='float32' or None."
-        raise BackendError(msg)
+        raise BackendError(f"{self.name} does not support products in {precision}; use precision='float32' or None.")
 
     def special(self, name: str, /, *args: Any) -> Array:
         """Evaluate a special function by its SciPy name, such as "log_ndtr" or "digamma", at arrays and numbers.
@@ -264,9 +263,8 @@ class Mathematics(Library):
             found = vars(importlib.import_module(self.special_module)).get(name)
         if not callable(found) or isinstance(found, type):
             own = self.special_module or f"backend {self.name!r}"
-            msg = (
+            raise BackendError(
                 f"{own} has no special function {name!r}; compute it from other functions, or add it to "
                 f"`special_functions` of the backend {self.name!r}."
             )
-            raise BackendError(msg)
         return found

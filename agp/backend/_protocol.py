@@ -52,8 +52,7 @@ class Backend(Mathematics, ControlFlow, Folds):
             If the backend does not support graphs, or if f has an operation that cannot be recorded. The message names
             the operation.
         """
-        msg = f"backend {self.name!r} does not support graphs."
-        raise BackendError(msg)
+        raise BackendError(f"backend {self.name!r} does not support graphs.")
 
     def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
         """Copy the arrays `by` into the arrays `several` if the 0-d Boolean `where` is true.

@@ -69,8 +69,8 @@ def expected_row_density(
     value, pull = at_rows.expected_log_density(mu if offset is None else mu + offset, var, batch.y, draws)
 
     def pullback(bar):
-        own, mu_bar, var_bar = pull(bar if weights is None else weights * bar)
-        return own if pull_noise is None else pull_noise(own), mu_bar, var_bar
+        likelihood_bar, mu_bar, var_bar = pull(bar if weights is None else weights * bar)
+        return likelihood_bar if pull_noise is None else pull_noise(likelihood_bar), mu_bar, var_bar
 
     return value if weights is None else weights * value, pullback
 

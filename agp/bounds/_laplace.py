@@ -64,8 +64,7 @@ def laplace_evidence(
         If the likelihood has another link.
     """
     if not likelihood.is_logistic:
-        msg = f"the likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'."
-        raise TypeError(msg)
+        raise TypeError(f"the likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'.")
     several = likelihood.latents(1) > 1
     labels = likelihood.proxies(batch.y) if several else batch.y
     kind = _ManyClasses if several else _TwoClasses

@@ -17,7 +17,6 @@ from agp.cli._fit import (
     add_training_options,
     facts_of_rows,
     format_deviations,
-    import_estimators,
     read_examples,
     train_estimator,
 )
@@ -78,12 +77,11 @@ def add_parser(commands: Any) -> None:
 
 def _run(a: argparse.Namespace) -> int:
     if a.table is None and a.target:
-        msg = f"--target is {a.target[0]!r}, but no table is named; name the table, too."
-        raise ValueError(msg)
+        raise ValueError(f"--target is {a.target[0]!r}, but no table is named; name the table, too.")
     if a.table is not None and len(a.target) != 1:
-        msg = f"agp compare predicts one column of {a.table}, but {len(a.target)} are named; name one with --target."
-        raise ValueError(msg)
-    import_estimators()  # raises an ImportError, if any, before the table is read
+        raise ValueError(
+            f"agp compare predicts one column of {a.table}, but {len(a.target)} are named; name one with --target."
+        )
     kernel_or_auto(a.kernel)
     for name in a.backend or ():
         get_backend(name).enable_float64()  # also imports the library, which is not timed
@@ -100,8 +98,9 @@ def _compare(a: argparse.Namespace) -> int:
     """Train, sort and print the rows, those of the method with the lowest NLPD first. Return the exit status."""
     data = read_examples(a)
     if not data.test.any():
-        msg = f"--test-share is {a.test_share:g}, which holds out none of the {len(data.y)} rows; use a larger share."
-        raise ValueError(msg)
+        raise ValueError(
+            f"--test-share is {a.test_share:g}, which holds out none of the {len(data.y)} rows; use a larger share."
+        )
     say(a, *(f"{Path(a.table).name}: {remark}" for remark in data.remarks))
     rows: list[dict[str, Any]] = []
     status = 0

@@ -62,15 +62,13 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
     """Return X and y of the rows with targets. Raise a ValueError if there are too few or a column is missing."""
     if notes is None or not notes.targets:
         remedy = f"leave out {a.table}, or use agp.inspection in Python"
-        msg = f"{a.model} does not contain the name of its target; {remedy}."
-        raise ValueError(msg)
+        raise ValueError(f"{a.model} does not contain the name of its target; {remedy}.")
     table, X, words = read_for_model(a.table, notes, estimator)
     needed = [*((name, "target") for name in notes.targets), *([(notes.exposure, "exposure")] * bool(notes.exposure))]
     for name, what in needed:
         if name not in table.frame.columns:
             said = unknown_column_message(table.path, name, table.frame.columns)
-            msg = f"{said} The model needs {name!r} as its {what}."
-            raise ValueError(msg)
+            raise ValueError(f"{said} The model needs {name!r} as its {what}.")
     rows = rows_with(table, notes.targets)
     y = read_targets(table, notes, estimator, rows) if rows.any() else []
     if notes.exposure and rows.any():
@@ -84,8 +82,9 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
             words.append(f"rows with a label unseen in training are left out: {int((at < 0).sum())}")
         X, y = X[at >= 0].reset_index(drop=True), estimator.classes_[at[at >= 0]]
     if len(y) < MIN_ROWS:
-        msg = f"{table.path} has {len(y)} rows with {quote_names(notes.targets)}; at least {MIN_ROWS} rows are needed."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{table.path} has {len(y)} rows with {quote_names(notes.targets)}; at least {MIN_ROWS} rows are needed."
+        )
     say(a, *words)
     return X, y
 

@@ -123,7 +123,6 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(a: argparse.Namespace) -> int:
-    import_estimators()  # raises an ImportError, if any, before the table is read
     _check(a)
     if a.scheduler is not None or is_many(a.table):
         return fit_elsewhere(a, train_estimator)
@@ -166,8 +165,7 @@ def read_examples(a: argparse.Namespace) -> Examples:
     rows = rows_with(table, a.target)
     if rows.sum() < 2:
         count = "1 row" if rows.any() else "0 rows"
-        msg = f"{table.path} has {count} with a target; at least two are needed for training."
-        raise ValueError(msg)
+        raise ValueError(f"{table.path} has {count} with a target; at least two are needed for training.")
     task = _infer_task(a, table, rows)
     y = labels_of(table, a.target[0], rows) if task == "classification" else numbers_of(table, a.target, rows)
     if a.likelihood == "ordinal":
@@ -190,8 +188,7 @@ def _inputs(
     """
     names = [name for name in table.frame.columns if name not in without]
     if not names:
-        msg = f"{table.path} has no input columns left; add one, or drop fewer columns."
-        raise ValueError(msg)
+        raise ValueError(f"{table.path} has no input columns left; add one, or drop fewer columns.")
     X, columns = table.frame.select(names).filter(rows.tolist()), Columns(a.missing, a.keep)
     with table.places(np.flatnonzero(rows)[training]):
         columns.learn(X.filter(training.tolist()))
@@ -215,18 +212,17 @@ def _remarks_on(columns: Columns) -> list[str]:
 def _check_names(a: argparse.Namespace, table: TableFile, of_rows: list[str]) -> None:
     """Raise a ValueError if an option names a column that is not in the table, or that another option uses."""
     if twice := sorted({name for name in a.target if a.target.count(name) > 1}):
-        msg = f"--target names {twice[0]!r} twice; name each column once."
-        raise ValueError(msg)
+        raise ValueError(f"--target names {twice[0]!r} twice; name each column once.")
     for name in (*a.target, *a.drop, *a.keep, *of_rows):
         if name not in table.frame.columns:
             raise ValueError(unknown_column_message(table.path, name, table.frame.columns))
     if len(table.frame.columns) <= len(a.target):
         what = "the target column" if len(a.target) == 1 else "target columns"
-        msg = f"{table.path} has only {what}, but at least one input column is needed; check the column separator."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{table.path} has only {what}, but at least one input column is needed; check the column separator."
+        )
     if unused := [name for name in a.keep if name in (*a.target, *a.drop, *of_rows)]:
-        msg = f"--keep is {unused[0]!r}, which is not an input; name an input, or leave --keep out."
-        raise ValueError(msg)
+        raise ValueError(f"--keep is {unused[0]!r}, which is not an input; name an input, or leave --keep out.")
 
 
 def _score_held_out(a: argparse.Namespace, estimator: Any, data: Examples, known: dict[str, Any], about: Notes) -> None:
@@ -250,8 +246,7 @@ def _columns_of_rows(a: argparse.Namespace) -> list[str]:
     found = [(flag, name) for flag, names in flags.items() for name in names if name is not None]
     for flag, name in found:
         if name in a.target:
-            msg = f"{flag} is {name!r}, which is the target; name another column."
-            raise ValueError(msg)
+            raise ValueError(f"{flag} is {name!r}, which is the target; name another column.")
     return [name for _, name in found]
 
 
@@ -267,24 +262,16 @@ def facts_of_rows(a: argparse.Namespace, data: Examples) -> dict[str, Any]:
     return found
 
 
-def import_estimators() -> Any:
-    try:
-        from agp import estimators
-    except ImportError as error:
-        raise ImportError(str(error).replace("[sklearn]", "[cli]")) from error
-    return estimators
-
-
 def _check(a: argparse.Namespace) -> None:
     """Raise a ValueError if the kernel is unknown or the output file cannot be written."""
     kernel_or_auto(a.kernel)
     if a.out.suffix.lower() in TABLES:
-        msg = f"--out is {a.out}, but {a.out.suffix} files are tables; use a name such as {a.out.stem}.safetensors."
-        raise ValueError(msg)
+        raise ValueError(
+            f"--out is {a.out}, but {a.out.suffix} files are tables; use a name such as {a.out.stem}.safetensors."
+        )
     folder = a.out if a.out.is_dir() else a.out.absolute().parent
     if a.out.is_dir() or not folder.is_dir():
-        msg = f"--out is {a.out}, but {folder} is {'a' if a.out.is_dir() else 'not a'} folder; name a file."
-        raise ValueError(msg)
+        raise ValueError(f"--out is {a.out}, but {folder} is {'a' if a.out.is_dir() else 'not a'} folder; name a file.")
     check_outputs([a.out], table=[a.table])
     check_writable(a.out)
 
@@ -314,23 +301,25 @@ def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
     if a.likelihood is not None:
         task = LIKELIHOODS[a.likelihood]
         if a.task not in ("auto", task):
-            msg = f"--likelihood {a.likelihood} is for {task}, but --task is {a.task}; leave one of them out."
-            raise ValueError(msg)
+            raise ValueError(
+                f"--likelihood {a.likelihood} is for {task}, but --task is {a.task}; leave one of them out."
+            )
     elif a.task != "auto":
         task = a.task
     else:
         task = "regression" if len(a.target) > 1 else task_of(table, a.target[0], rows)
     if task == "classification" and len(a.target) > 1:
-        msg = f"classification supports only one --target, but there are {len(a.target)}; train one model per target."
-        raise ValueError(msg)
+        raise ValueError(
+            f"classification supports only one --target, but there are {len(a.target)}; train one model per target."
+        )
     if task == "classification" and (a.transform or a.exposure or a.noise):
         option = "--transform" if a.transform else "--exposure" if a.exposure else "--noise"
-        msg = f"{option} is for numeric targets, but the task is classification; use --task regression."
-        raise ValueError(msg)
+        raise ValueError(f"{option} is for numeric targets, but the task is classification; use --task regression.")
     _check_noise(a)
     if a.outputs is not None and (task == "classification" or (len(a.target) == 1 and a.likelihood != "latent-noise")):
-        msg = f"--outputs is {a.outputs}, but this option is only for several numeric targets; leave it out."
-        raise ValueError(msg)
+        raise ValueError(
+            f"--outputs is {a.outputs}, but this option is only for several numeric targets; leave it out."
+        )
     return task
 
 
@@ -338,12 +327,14 @@ def _check_noise(a: argparse.Namespace) -> None:
     """Raise a ValueError if --noise contradicts other options, or names more or fewer columns than --target."""
     if a.noise and (a.transform or a.likelihood not in (None, "gaussian")):
         option = f"--transform {a.transform}" if a.transform else f"--likelihood {a.likelihood}"
-        msg = f"--noise is for the gaussian likelihood, and cannot be used with {option}; leave one of them out."
-        raise ValueError(msg)
+        raise ValueError(
+            f"--noise is for the gaussian likelihood, and cannot be used with {option}; leave one of them out."
+        )
     if a.noise and len(a.noise) != len(a.target):
         counts = [f"{len(x)} column{'s' * (len(x) > 1)}" for x in (a.noise, a.target)]
-        msg = f"--noise names {counts[0]}, but --target names {counts[1]}; repeat --noise for each target, in order."
-        raise ValueError(msg)
+        raise ValueError(
+            f"--noise names {counts[0]}, but --target names {counts[1]}; repeat --noise for each target, in order."
+        )
 
 
 def _split_rows(count: int, share: float, seed: int) -> Any:
@@ -351,8 +342,7 @@ def _split_rows(count: int, share: float, seed: int) -> Any:
     test[np.random.default_rng(seed).permutation(count)[: round(share * count)]] = True
     if count - test.sum() < 2:
         left = f"{count - test.sum()} of {count} rows"
-        msg = f"--test-share is {share:g}, which leaves {left} for training; at least two are needed."
-        raise ValueError(msg)
+        raise ValueError(f"--test-share is {share:g}, which leaves {left} for training; at least two are needed.")
     return test
 
 
@@ -382,9 +372,9 @@ def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
 def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> tuple[Any, list[str]]:
     """Train an estimator. Return it, and lines that describe the training."""
     if a.no_data and task == "classification":
-        msg = "--no-data is for regression, because classifiers store the training rows; leave it out."
-        raise ValueError(msg)
-    estimators = import_estimators()
+        raise ValueError("--no-data is for regression, because classifiers store the training rows; leave it out.")
+    from agp import estimators
+
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
     own: dict[str, Any] = {}
     if a.likelihood is not None:

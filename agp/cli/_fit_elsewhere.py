@@ -55,11 +55,13 @@ def _check(a: argparse.Namespace) -> None:
         "several targets": len(a.target) > 1,
     }
     if refused := [name for name, asked in given.items() if asked]:
-        msg = f"{refused[0]} cannot be used with --scheduler or with a table split across several files; leave it out."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{refused[0]} cannot be used with --scheduler or with a table split across several files; leave it out."
+        )
     if not is_many(a.table) and Path(a.table).suffix != ".parquet":
-        msg = f"--scheduler requires .parquet files, but the table is {a.table}; save the table as .parquet."
-        raise ValueError(msg)
+        raise ValueError(
+            f"--scheduler requires .parquet files, but the table is {a.table}; save the table as .parquet."
+        )
 
 
 def _cluster(address: str | None) -> Any:
@@ -70,5 +72,6 @@ def _cluster(address: str | None) -> Any:
     try:
         return distributed.Client(address, timeout=10)
     except (OSError, TimeoutError, ValueError) as error:
-        msg = f"--scheduler is {address}, but no Dask scheduler answers there; start one with `dask scheduler`."
-        raise ValueError(msg) from error
+        raise ValueError(
+            f"--scheduler is {address}, but no Dask scheduler answers there; start one with `dask scheduler`."
+        ) from error

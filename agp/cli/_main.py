@@ -1,6 +1,7 @@
 """The `agp` program: its commands, errors and warnings."""
 
 import contextlib
+import importlib
 import sys
 import traceback
 import warnings
@@ -8,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agp import __version__
-from agp.cli import _backends, _compare, _describe, _fit, _methods, _predict
 from agp.cli._terminal import ERRORS, Output, Parser, forgiving_output, in_shell
 from agp.methods import load_plugins
 
@@ -33,6 +33,9 @@ example:
 """
 
 
+COMMANDS = ("fit", "predict", "describe", "compare", "methods", "backends")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit status.
 
@@ -43,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     with forgiving_output() as out:
         try:
-            return _final_status(out, _run(argv))
+            return _final_status(out, _run(sys.argv[1:] if argv is None else argv))
         except SystemExit as ended:  # after --help and --version, and for invalid options
             raise SystemExit(_final_status(out, ended.code)) from None
 
@@ -60,15 +63,22 @@ def _final_status(out: Output, status: Any) -> Any:
     return 2
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _run(argv: Sequence[str]) -> int:
     with _warnings_as_lines():
         load_plugins()
     parser = Parser(prog="agp")
     parser.text = HELP
     parser.add_argument("--version", action="version", version=f"agp {__version__}")
     commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND", parser_class=Parser)
-    for command in (_fit, _predict, _describe, _compare, _methods, _backends):
-        command.add_parser(commands)
+    try:
+        for name in COMMANDS:
+            if argv and name in argv:  # other commands may need packages that are not installed
+                importlib.import_module(f"agp.cli._{name}").add_parser(commands)
+            else:
+                commands.add_parser(name)
+    except ImportError as error:
+        print(f"agp: {in_shell(error)}", file=sys.stderr)
+        return 2
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:  # argparse would name the program instead of the command
         commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")

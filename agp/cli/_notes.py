@@ -47,8 +47,7 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     """
     here = vars(estimator)
     if not found and "feature_names_in_" not in here:
-        msg = f"{path} holds a model without column names; use it in Python with agp.load."
-        raise FileError(msg)
+        raise FileError(f"{path} holds a model without column names; use it in Python with agp.load.")
     try:
         notes = Notes(**found) if found else Notes("", [], "classification" if "classes_" in here else "regression", 0)
         texts = [notes.table, notes.task, notes.exposure, *notes.targets, *notes.noise]
@@ -59,6 +58,5 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     except (AttributeError, TypeError, ValueError):
         sound, notes = False, None
     if notes is None or not sound:
-        msg = f"the notes in {path} do not match its model; train the model again with agp fit."
-        raise FileError(msg)
+        raise FileError(f"the notes in {path} do not match its model; train the model again with agp fit.")
     return notes

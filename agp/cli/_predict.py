@@ -73,8 +73,7 @@ def _run(a: argparse.Namespace) -> int:
     estimator, found = load_with_metadata(a.model, backend=a.backend, device=a.device, dtype=a.dtype)
     notes = notes_of(a.model, estimator, found)
     if a.quantiles and "classes_" in vars(estimator):
-        msg = f"--quantiles is for numeric targets, but {a.model} predicts labels; leave it out."
-        raise ValueError(msg)
+        raise ValueError(f"--quantiles is for numeric targets, but {a.model} predicts labels; leave it out.")
     for table, out in tables.items():
         _predict(table, out, estimator, notes, a)
     return 0
@@ -147,14 +146,14 @@ def _each(a: argparse.Namespace) -> dict[Path, Path]:
     """Create the output folder. Return the files that match a pattern or lie in a folder, each with its output file."""
     files = several_files(a.table, ENDINGS)
     if a.out.resolve() in {file.resolve().parent for file in files}:
-        msg = f"--out is {a.out}, which is the folder of the tables; name another folder."
-        raise ValueError(msg)
+        raise ValueError(f"--out is {a.out}, which is the folder of the tables; name another folder.")
     outs = {file: a.out / file.name for file in files}
     tables: dict[Path, Path] = {}
     for table, out in outs.items():
         if (other := tables.setdefault(out, table)) is not table:
-            msg = f"the predictions for {other} and {table} would both be {out}; predict the two in separate folders."
-            raise ValueError(msg)
+            raise ValueError(
+                f"the predictions for {other} and {table} would both be {out}; predict the two in separate folders."
+            )
     check_outputs(outs.values(), model=[a.model], table=files)
     a.out.mkdir(exist_ok=True)
     return outs
@@ -163,8 +162,9 @@ def _each(a: argparse.Namespace) -> dict[Path, Path]:
 def _check(a: argparse.Namespace) -> None:
     if is_many(a.table):
         if a.out is None or a.out.suffix or a.out.is_file():
-            msg = f"predictions for several tables ({a.table}) are written to a folder; specify it with --out."
-            raise ValueError(msg)
+            raise ValueError(
+                f"predictions for several tables ({a.table}) are written to a folder; specify it with --out."
+            )
         return
     if a.out is not None:
         check_table_output(a.out, model=[a.model], table=[a.table])
@@ -173,11 +173,9 @@ def _check(a: argparse.Namespace) -> None:
 def check_table_output(out: Path, **sources: Iterable[Any]) -> None:
     """Raise a ValueError if a table cannot be written to a file, or would replace one of the sources."""
     if out.suffix.lower() not in ENDINGS:
-        msg = f"--out is {out}, but must end with {' or '.join(ENDINGS)}."
-        raise ValueError(msg)
+        raise ValueError(f"--out is {out}, but must end with {' or '.join(ENDINGS)}.")
     if not out.absolute().parent.is_dir():
-        msg = f"--out is {out}, but {out.parent} is not a folder; create it first."
-        raise ValueError(msg)
+        raise ValueError(f"--out is {out}, but {out.parent} is not a folder; create it first.")
     check_outputs([out], **sources)
 
 
@@ -309,6 +307,7 @@ def _print_csv(text: str) -> None:
         text.encode(encoding, sys.stdout.errors or "strict")
     except UnicodeEncodeError as error:
         what = ascii(text[error.start])
-        msg = f"the labels contain {what}, but standard output is encoded as {encoding}; name a file with --out."
-        raise ValueError(msg) from error
+        raise ValueError(
+            f"the labels contain {what}, but standard output is encoded as {encoding}; name a file with --out."
+        ) from error
     sys.stdout.write(text)

@@ -55,8 +55,7 @@ def option(convert: Callable[[str], Any], expected: str, valid: Callable[[Any], 
             value = convert(text)
             if valid(value):
                 return value
-        msg = f"must be {expected}, not {text!r}"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(f"must be {expected}, not {text!r}")
 
     return read
 
@@ -71,7 +70,7 @@ FRACTION = option(float, "a number between 0 and 1, such as 0.95", lambda x: 0.0
 SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x <= LARGEST_SEED)
 
 
-SPELLINGS = {"missing='impute'": "--missing impute", "name it in keep": "name it in --keep"}
+SPELLINGS = {"missing='impute'": "--missing impute", "name it in keep": "name it in --keep", "[sklearn]": "[cli]"}
 """How messages of the estimators are spelled in the shell."""
 
 
@@ -169,8 +168,7 @@ def check_outputs(outs: Iterable[Path], **sources: Iterable[Any]) -> None:
     names = {file_identity(path): what for what, paths in sources.items() for path in paths}
     for out in outs:
         if what := names.get(file_identity(out)):
-            msg = f"--out is {out}, which is the {what} itself; name another file."
-            raise ValueError(msg)
+            raise ValueError(f"--out is {out}, which is the {what} itself; name another file.")
         check_replaceable(out)
 
 

@@ -25,15 +25,13 @@ def resolve_seed(random_state: Any) -> int:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except (TypeError, ValueError) as error:
         least = "a whole number from 0 to 2**32 - 1, a numpy.random.RandomState, or None"
-        msg = f"random_state is {random_state!r}, but must be {least}."
-        raise ValueError(msg) from error
+        raise ValueError(f"random_state is {random_state!r}, but must be {least}.") from error
 
 
 def check_choice(name: str, value: Any, known: tuple[Any, ...]) -> None:
     """Raise ValueError unless the value of a parameter is among the known values."""
     if value not in known:
-        msg = f"{name} is {value!r}, but must be {' or '.join(map(repr, known))}."
-        raise ValueError(msg)
+        raise ValueError(f"{name} is {value!r}, but must be {' or '.join(map(repr, known))}.")
 
 
 def as_output(x: Array, *, host: bool) -> Any:
@@ -55,8 +53,7 @@ def asarray_in_range(name: str, numbers: Any, beside: Array, *, positive: bool =
         row = int(np.argwhere(beyond)[0, 0])
         dtype = B.dtype_name(beside)
         found = f"{name} has {numbers[beyond][0]:g} in row {row}, which is outside the range of {dtype}"
-        msg = f"{found}; use another unit{', or float64' if dtype != 'float64' else ''}."
-        raise ValueError(msg)
+        raise ValueError(f"{found}; use another unit{', or float64' if dtype != 'float64' else ''}.")
     return asarray_like(numbers, beside)
 
 
@@ -86,8 +83,7 @@ def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
         if then is not None and found.any():
             row, *column = np.argwhere(found)[0].tolist()
             where = ", ".join([f"row {row}", *(f"column {i}" for i in column)])
-            msg = f"{name} has {what} in {where}; {then}."
-            raise ValueError(msg)
+            raise ValueError(f"{name} has {what} in {where}; {then}.")
 
 
 def refuse_words(name: str, x: Any, /) -> None:
@@ -95,11 +91,11 @@ def refuse_words(name: str, x: Any, /) -> None:
     kind = x.dtype.kind
     if kind in "mM":
         remedy = "pass a data frame, in which dates become days" if name == "X" else "convert them to numbers"
-        msg = f"{name} holds dates; {remedy}."
-        raise ValueError(msg)
+        raise ValueError(f"{name} holds dates; {remedy}.")
     if kind in "SU" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in x.ravel())):
-        msg = f"{name} holds text; convert it to numbers" + (", or pass a data frame." if name == "X" else ".")
-        raise ValueError(msg)
+        raise ValueError(
+            f"{name} holds text; convert it to numbers" + (", or pass a data frame." if name == "X" else ".")
+        )
 
 
 def take_rows(x: Array, rows: Array) -> Array:

@@ -170,11 +170,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if self.method == "auto":
             return "wsvgp" if parts else self._usual_method(rows)
         if self.method not in METHODS:
-            msg = f"unknown method {self.method!r}; choose from auto, {', '.join(known)}."
-            raise ValueError(msg)
+            raise ValueError(f"unknown method {self.method!r}; choose from auto, {', '.join(known)}.")
         if self.method not in known:
-            msg = f"the method {self.method} is only for regression; use auto, or one of {', '.join(known)}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"the method {self.method} is only for regression; use auto, or one of {', '.join(known)}."
+            )
         return self.method
 
     def _methods(self) -> dict[str, Method]:
@@ -233,8 +233,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             return {}
         if "layers" not in self._record.takes:
             some = ", ".join(name for name, method in self._methods().items() if "layers" in method.takes)
-            msg = f"layers is {self.layers!r}, but {self._method_in_words} has no layers; leave it out, or use {some}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"layers is {self.layers!r}, but {self._method_in_words} has no layers; leave it out, or use {some}."
+            )
         return {"layers": check_whole("layers", self.layers)}
 
     def _grows(self) -> bool:
@@ -244,15 +245,13 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _check_grows(self, *, parts: bool) -> None:
         """Raise ValueError if num_inducing is "auto", but training cannot choose the number."""
         if parts:
-            msg = (
+            raise ValueError(
                 "num_inducing is 'auto', which needs all rows at once; for partial_fit, give a number or leave it out."
             )
-            raise ValueError(msg)
         if not self._record.can_grow and not {"num_inducing", "num_actions"}.isdisjoint(self._record.takes):
             growing = ", ".join(name for name, method in METHODS.items() if method.can_grow)
             remedy = f"give a number, or use one of {growing}"
-            msg = f"num_inducing is 'auto', but {self._method_in_words} cannot choose the number; {remedy}."
-            raise ValueError(msg)
+            raise ValueError(f"num_inducing is 'auto', but {self._method_in_words} cannot choose the number; {remedy}.")
 
     @property
     def _method_in_words(self) -> str:
@@ -328,8 +327,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if self.batch_size is None or (self.method == "auto" and not model.stochastic):
             return None
         if not model.stochastic:
-            msg = f"the method {self.method_} needs all rows at once; leave batch_size out."
-            raise ValueError(msg)
+            raise ValueError(f"the method {self.method_} needs all rows at once; leave batch_size out.")
         return min(check_whole("batch_size", self.batch_size), X.shape[0])
 
     @property
@@ -349,11 +347,13 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _fit_part(self, data: Observations) -> None:
         """Take one training step on more rows."""
         if isinstance(self.model_, Ensemble):
-            msg = "the model averages posteriors, which further rows cannot update; start again, with method='wsvgp'."
-            raise ValueError(msg)
+            raise ValueError(
+                "the model averages posteriors, which further rows cannot update; start again, with method='wsvgp'."
+            )
         if not self._record.takes_parts:
-            msg = f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
-            raise ValueError(msg)
+            raise ValueError(
+                f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
+            )
         X, y = valid_data(data.X, data.y, missing=self.model_.likelihood.missing)
         batch = self.model_._batch(X, y, **data.known)
         self.model_._check(batch)
@@ -361,8 +361,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         seen = self.n_rows_seen_ + rows
         total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
         if total < rows:
-            msg = f"total_rows is {total}, but {rows} rows were passed at once; give the total number, or leave it out."
-            raise ValueError(msg)
+            raise ValueError(
+                f"total_rows is {total}, but {rows} rows were passed at once; give the total number, or leave it out."
+            )
         if "_updates" not in vars(self):
             # after `fit`, use the final rate, because the initial rate would undo part of the training
             rate, fall = (FINAL_RATE_FRACTION * RATE, 1.0) if self.n_iter_ else (RATE, FINAL_RATE_FRACTION)
@@ -446,8 +447,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         frame = as_frame(example)
         if frame is None or len(frame.columns) != self.n_features_in_ or "columns_" in vars(self):
             count = self.n_features_in_
-            msg = f"{type(self).__name__} was trained on {count} columns; give a data frame with {count} columns."
-            raise ValueError(msg)
+            raise ValueError(
+                f"{type(self).__name__} was trained on {count} columns; give a data frame with {count} columns."
+            )
         self.columns_ = Encoder("refuse").fit(frame)
         self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
         return self

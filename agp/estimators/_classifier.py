@@ -125,8 +125,9 @@ class GPClassifier(ClassifierMixin, Distribution):
         """
         first = not self._is_started
         if isinstance(self.class_weight, str):
-            msg = "class_weight is 'balanced', which needs all rows at once; for partial_fit, give a dictionary."
-            raise ValueError(msg)
+            raise ValueError(
+                "class_weight is 'balanced', which needs all rows at once; for partial_fit, give a dictionary."
+            )
         data = self._data(X, y, sample_weight, classes, reset=first)
         if first:
             self._note_facts(data)
@@ -203,12 +204,10 @@ class GPClassifier(ClassifierMixin, Distribution):
         return xp.reshape(xp.take(classes, asarray_like(codes.reshape(-1), classes), axis=0), codes.shape)
 
     def _check_takes_noise(self) -> None:
-        msg = "noise is given, but classification does not use it; leave it out."
-        raise ValueError(msg)
+        raise ValueError("noise is given, but classification does not use it; leave it out.")
 
     def _check_takes_exposure(self) -> None:
-        msg = "exposure is given, but classification does not use it; leave it out."
-        raise ValueError(msg)
+        raise ValueError("exposure is given, but classification does not use it; leave it out.")
 
     def _likelihood(self) -> Likelihood:
         count = self.classes_.shape[0]
@@ -240,14 +239,12 @@ class GPClassifier(ClassifierMixin, Distribution):
     def _labels(self, X: Any, y: Any) -> Any:
         check_choice("likelihood", self.likelihood, ("auto", "ordinal"))
         if y is None:
-            msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
-            raise ValueError(msg)
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         if is_foreign(y):
             return _check_labels(y)
         y = fill_masked(y)
         if missing := missing_rows(y):
-            msg = f"y has no label in row {missing[0]}; remove rows without a label."
-            raise ValueError(msg)
+            raise ValueError(f"y has no label in row {missing[0]}; remove rows without a label.")
         labels = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
         with warnings.catch_warnings():
@@ -268,8 +265,7 @@ class GPClassifier(ClassifierMixin, Distribution):
             text = f"y has {count} different labels in {rows} rows; to predict numbers, use GPRegressor."
             warnings.warn(text, UserWarning, stacklevel=outside())
         if count < 2:
-            msg = f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes."
-            raise ValueError(msg)
+            raise ValueError(f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes.")
         self._forget("order_")
         if self.likelihood == "ordinal":
             self.order_ = _order_of(to_numpy(self.classes_), category_order(given))
@@ -287,8 +283,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         found = labels[:, None] == _beside(self.classes_, labels)[None, :]
         if not bool(xp.all(xp.any(found, axis=1))):
             row = int(xp.argmin(xp.astype(xp.any(found, axis=1), xp.int64)))
-            msg = f"y has an unknown label in row {row}; the classes are {self.classes_.tolist()}."
-            raise ValueError(msg)
+            raise ValueError(f"y has an unknown label in row {row}; the classes are {self.classes_.tolist()}.")
         found = xp.stack([found[:, int(k)] for k in self._order()], axis=1)
         codes = xp.argmax(xp.astype(found, xp.int64), axis=1)[:, None]
         same = backend_of(labels) is backend_of(X)
@@ -318,16 +313,17 @@ def factors_of_classes(given: Any, classes: Any, totals: Any) -> Any:
         present = totals > 0.0
         return np.where(present, totals[present].min() / np.where(present, totals, 1.0), 1.0)
     if not isinstance(given, Mapping):
-        msg = f"class_weight is {given!r}, but must be None, 'balanced' or a dictionary from labels to numbers."
-        raise ValueError(msg)
+        raise ValueError(
+            f"class_weight is {given!r}, but must be None, 'balanced' or a dictionary from labels to numbers."
+        )
     known = classes.tolist()
     if unknown := [label for label in given if label not in known]:
-        msg = f"class_weight has the label {unknown[0]!r}, which y does not have; the classes are {known}."
-        raise ValueError(msg)
+        raise ValueError(f"class_weight has the label {unknown[0]!r}, which y does not have; the classes are {known}.")
     factors = np.asarray([float(given.get(label, 1.0)) for label in known])
     if not (np.isfinite(factors).all() and (factors >= 0.0).all() and (factors * totals).any()):
-        msg = f"class_weight is {given!r}, but its numbers must be finite and zero or more, and not all zero."
-        raise ValueError(msg)
+        raise ValueError(
+            f"class_weight is {given!r}, but its numbers must be finite and zero or more, and not all zero."
+        )
     # a row of weight 2 would count as two observations, as if its label were known twice
     return factors / factors.max()
 
@@ -340,11 +336,10 @@ def _order_of(classes: Any, values: list[Any] | None) -> Any:
     if values is not None:
         return np.asarray([position for value in values for position in np.flatnonzero(classes == value)])
     if not all(isinstance(label, Real) for label in classes.tolist()):
-        msg = (
+        raise ValueError(
             f"y has labels such as {classes.tolist()[0]!r}, whose order is unknown; use numbers, or an ordered "
             "categorical series."
         )
-        raise ValueError(msg)
     return np.arange(len(classes))
 
 
@@ -352,11 +347,9 @@ def _check_labels(labels: Array) -> Array:
     """Check an array of labels [N] from a library other than NumPy, and return it."""
     xp = backend_of(labels).xp
     if labels.ndim != 1:
-        msg = f"y has shape {tuple(labels.shape)}, but must be 1-dimensional."
-        raise ValueError(msg)
+        raise ValueError(f"y has shape {tuple(labels.shape)}, but must be 1-dimensional.")
     if xp.isdtype(labels.dtype, "real floating") and not bool(xp.all(xp.floor(labels) == labels)):
-        msg = "y has numbers that are not whole, but labels must be whole; use GPRegressor for regression."
-        raise ValueError(msg)
+        raise ValueError("y has numbers that are not whole, but labels must be whole; use GPRegressor for regression.")
     return labels
 
 

@@ -151,8 +151,7 @@ def joint_covariance(predictor: Predictor, A: Array, mean: Array, variance: Arra
     likelihood, K = predictor.likelihood, mean.shape[1]  # functions after the first K model the noise
     if not isinstance(likelihood, Gaussian | LatentNoiseGaussian):
         name = type(likelihood).__name__
-        msg = f"joint covariances need Gaussian noise, but the likelihood is {name}; draw samples instead."
-        raise TypeError(msg)
+        raise TypeError(f"joint covariances need Gaussian noise, but the likelihood is {name}; draw samples instead.")
     covariance = predictor.predict_covariance(A)[:K, :, :]
     B = backend_of(covariance)
     latent: Any = predictor.predict(A).variance

@@ -83,11 +83,10 @@ class Encoder:
         Raise ValueError if a training column was not a number.
         """
         if self.columns is not None and (texts := [*self.columns.categories, *self.columns.left_out]):
-            msg = (
+            raise ValueError(
                 f"X is an array, but column {texts[0]!r} of the training table is no numeric input; pass a table with "
                 "the same columns."
             )
-            raise ValueError(msg)
         return self._impute(X)
 
     def imputations(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -148,11 +147,10 @@ class Encoder:
         width = len(self.columns.numbers if self.columns else ()) + sum(counts.values())
         if counts and rows * width > MAX_ENCODED:
             name = max(counts, key=lambda name: counts[name])
-            msg = (
+            raise ValueError(
                 f"column {name!r} has {counts[name]:,} different values, each of which becomes an input of "
                 f"{rows:,} rows: {8e-9 * rows * width:.1f} GB in all; merge rare values, or leave the column out."
             )
-            raise ValueError(msg)
 
 
 def _quantiles_of(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -63,8 +63,7 @@ def serialise(estimator: GPEstimator) -> Stored:
     """
     check_is_fitted(estimator, "bound_")  # set last
     if type(estimator) not in CLASSES.values():
-        msg = f"{type(estimator).__name__} is not a class of agp; save its model_ instead."
-        raise TypeError(msg)
+        raise TypeError(f"{type(estimator).__name__} is not a class of agp; save its model_ instead.")
     here = vars(estimator)
     parameters = {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()}
     parts = {name: value for name, value in parameters.items() if tree.is_model(value)}
@@ -115,8 +114,7 @@ def _plain(name: str, value: Any) -> Any:
     if (type(value) in (bool, int, float, str) and finite) or value is None or tree.is_model(value):
         return value
     remedy = f"set a number or a string with set_params({name}=...)"
-    msg = f"the parameter {name} is {value!r:.80}, which cannot be stored in a file; {remedy}."
-    raise TypeError(msg)
+    raise TypeError(f"the parameter {name} is {value!r:.80}, which cannot be stored in a file; {remedy}.")
 
 
 def _labels(given: Any) -> dict[str, Any]:
@@ -125,8 +123,9 @@ def _labels(given: Any) -> dict[str, Any]:
     name = "str" if classes.dtype.kind == "U" else classes.dtype.name
     values = classes.tolist()
     if name not in LABELS or (name in TEXT_LABELS and not all(type(value) is str for value in values)):
-        msg = f"labels of dtype {classes.dtype} cannot be saved; use strings, numbers or Booleans, and fit again."
-        raise TypeError(msg)
+        raise TypeError(
+            f"labels of dtype {classes.dtype} cannot be saved; use strings, numbers or Booleans, and fit again."
+        )
     return {"dtype": name, "values": values, "foreign": is_foreign(given)}
 
 
@@ -199,15 +198,12 @@ def _fitted_attributes(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes that training sets, after checking that all are present and have the right types."""
     for name, value in facts.items():
         if type(value) is not FITTED_TYPES[name]:
-            msg = f"its {name} is {value!r:.80}, which has the wrong type"
-            raise TypeError(msg)
+            raise TypeError(f"its {name} is {value!r:.80}, which has the wrong type")
     expected = FITTED_TYPES.keys() - ({"_single"} if cls is GPClassifier else set())
     if missing := sorted(expected - facts.keys()):
-        msg = f"it has no {missing[0]}"
-        raise ValueError(msg)
+        raise ValueError(f"it has no {missing[0]}")
     if facts["method_"] not in METHODS:
-        msg = f"its method is {facts['method_']!r:.80}, which is not a method of agp"
-        raise ValueError(msg)
+        raise ValueError(f"its method is {facts['method_']!r:.80}, which is not a method of agp")
     return dict(facts)
 
 
@@ -220,8 +216,7 @@ def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | N
     declared = inspect.get_annotations(cls.__init__, eval_str=True)
     for name, value in parameters.items():
         if name not in declared or not fits(value, declared[name]):
-            msg = f"{cls.__name__} does not take {name:.80}={value!r:.80}"
-            raise ValueError(msg)
+            raise ValueError(f"{cls.__name__} does not take {name:.80}={value!r:.80}")
     if asked["backend"] is not None:
         parameters |= {"backend": asked["backend"], "device": None}
     return parameters | {name: value for name, value in asked.items() if value is not None}
@@ -230,8 +225,7 @@ def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | N
 def _check(sound: bool, found: Any, what: str) -> Any:
     """Return `found`. Raise ValueError unless `sound` is true; `what` describes the expected value."""
     if not sound:
-        msg = f"it has {str(found)[:80]} instead of {what}"
-        raise ValueError(msg)
+        raise ValueError(f"it has {str(found)[:80]} instead of {what}")
     return found
 
 
@@ -248,8 +242,7 @@ def _classes(facts: Any) -> Any:
     _check(sound, facts, "labels")
     classes = np.asarray(values, dtype=name)
     if len(classes) < 2 or (classes[1:] <= classes[:-1]).any():
-        msg = "its labels are not sorted, or some labels are repeated"
-        raise ValueError(msg)
+        raise ValueError("its labels are not sorted, or some labels are repeated")
     return classes
 
 
@@ -267,27 +260,21 @@ def _check_fit(estimator: Any) -> None:
         names = encoder.names_of_numbers if columns is None else [*columns.kinds, *columns.left_out]
         given = len(names)
         if "feature_names_in_" in vars(estimator) and sorted(estimator.feature_names_in_) != sorted(names):
-            msg = "its column names differ from those of its fitted columns"
-            raise ValueError(msg)
+            raise ValueError("its column names differ from those of its fitted columns")
     if "feature_names_in_" in vars(estimator) and (encoder is None or encoder.columns is None):
-        msg = "it has column names, but no fitted columns"
-        raise ValueError(msg)
+        raise ValueError("it has column names, but no fitted columns")
     if (given, width) != (estimator.n_features_in_, model._width):
         needed = f"{estimator.n_features_in_} columns and {model._width} inputs"
-        msg = f"its {given} columns become {width} inputs, but its model needs {needed}"
-        raise ValueError(msg)
+        raise ValueError(f"its {given} columns become {width} inputs, but its model needs {needed}")
     count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
     expected = type(estimator._likelihood()) if count else estimator._likelihood_class
     outputs = estimator._likelihood().latents(1) if count else model.outputs
     if not isinstance(model.likelihood, expected) or outputs != model.outputs:
-        msg = f"its model has a likelihood other than {expected.__name__}, or does not fit its labels"
-        raise ValueError(msg)
+        raise ValueError(f"its model has a likelihood other than {expected.__name__}, or does not fit its labels")
     if count and isinstance(model.likelihood, Ordinal) and model.likelihood.classes != count:
-        msg = f"its model has {model.likelihood.classes} ordered classes, but there are {count} labels"
-        raise ValueError(msg)
+        raise ValueError(f"its model has {model.likelihood.classes} ordered classes, but there are {count} labels")
     if not count and estimator._single and model.outputs != model.likelihood.latents(1):
-        msg = f"its model has {model.outputs} outputs, but must have one output"
-        raise ValueError(msg)
+        raise ValueError(f"its model has {model.outputs} outputs, but must have one output")
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
@@ -301,8 +288,9 @@ def state_of(encoder: Encoder) -> dict[str, Any]:
     if columns is None:
         return {"of": "array", **learned}
     if other := [name for name in columns.kinds if not isinstance(name, str)]:
-        msg = f"the table has a column named {other[0]!r}, which is not text; use text as column names, and fit again."
-        raise TypeError(msg)
+        raise TypeError(
+            f"the table has a column named {other[0]!r}, which is not text; use text as column names, and fit again."
+        )
     return {"of": "frame", "missing": columns.missing, "kinds": columns.kinds, "levels": columns.levels, **learned}
 
 
@@ -316,8 +304,7 @@ def encoder_of(state: dict[str, Any]) -> Encoder:
     encoder.columns = None if of_array else _columns(state, encoder.missing)
     encoder.names_of_numbers = [*column_names(len(means))] if encoder.columns is None else encoder.columns.numbers
     if len(encoder.names_of_numbers) != len(means) or (encoder.missing == "refuse" and any(marked)):
-        msg = "its columns do not match the fitted means and categories"
-        raise ValueError(msg)
+        raise ValueError("its columns do not match the fitted means and categories")
     encoder.means, encoder.marked = np.asarray(means, dtype=np.float64), np.asarray(marked, dtype=bool)
     encoder.quantiles = _quantiles(state["quantiles"], len(means), stored=encoder.missing == "impute")
     return encoder
@@ -336,8 +323,7 @@ def _columns(state: dict[str, Any], missing: str) -> Columns:
         known = [text for text in texts if text is not None]
         ordered = sorted(set(known)) == known and texts in (known, [*known, None])
         if not texts or not ordered or (None in texts and missing == "refuse"):
-            msg = "its categories are not sorted, or some categories are repeated"
-            raise ValueError(msg)
+            raise ValueError("its categories are not sorted, or some categories are repeated")
     return columns
 
 

@@ -66,8 +66,7 @@ def _remedy(estimator: Any, columns: Encoder | None) -> str | None:
 
 def _convert_table(estimator: Any, X: Any, frame: Any, *, reset: bool) -> Array:
     if 0 in frame.shape:
-        msg = f"X has shape {frame.shape}, but must not be empty."
-        raise ValueError(msg)
+        raise ValueError(f"X has shape {frame.shape}, but must not be empty.")
     if reset or not _lacks_only_left_out(estimator, frame):
         validate_data(estimator, X, skip_check_array=True, reset=reset)
     if reset:
@@ -92,16 +91,14 @@ def _kept_columns(estimator: Any) -> tuple[Any, ...]:
     try:
         return tuple(estimator.keep)
     except TypeError as error:
-        msg = f"keep is {estimator.keep!r}, but must be a list of column names."
-        raise TypeError(msg) from error
+        raise TypeError(f"keep is {estimator.keep!r}, but must be a list of column names.") from error
 
 
 def _convert_foreign(estimator: Any, X: Array, *, reset: bool) -> Array:
     X = floating(X)
     B = backend_of(X)
     if estimator.missing == "impute" and bool(B.xp.any(B.xp.isnan(X))):
-        msg = f"X is a {B.name} array with missing cells; to impute them, pass a NumPy array or a table."
-        raise ValueError(msg)
+        raise ValueError(f"X is a {B.name} array with missing cells; to impute them, pass a NumPy array or a table.")
     check_inputs("X", X)
     if reset:
         estimator.n_features_in_, estimator.left_out_ = X.shape[1], []
@@ -109,8 +106,9 @@ def _convert_foreign(estimator: Any, X: Array, *, reset: bool) -> Array:
             vars(estimator).pop(name, None)
     elif X.shape[1] != estimator.n_features_in_:
         name = type(estimator).__name__
-        msg = f"X has {X.shape[1]} features, but {name} is expecting {estimator.n_features_in_} features as input."
-        raise ValueError(msg)
+        raise ValueError(
+            f"X has {X.shape[1]} features, but {name} is expecting {estimator.n_features_in_} features as input."
+        )
     elif "columns_" in vars(estimator):
         return asarray_like(estimator.columns_.transform_array(to_numpy(X)), X)
     return X
@@ -122,11 +120,10 @@ def convert_training_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
     if not reset and isinstance(A, np.ndarray) and (unknown := np.isnan(A)).any():
         row, column = np.argwhere(unknown)[0].tolist()
         name = estimator.columns_.sources()[column]
-        msg = (
+        raise ValueError(
             f"column {name!r} has a cell in row {row} that is missing or has a value unseen in the first rows; "
             "pass all values, and a missing cell, in the first call of partial_fit."
         )
-        raise ValueError(msg)
     return move_array(estimator, A)
 
 

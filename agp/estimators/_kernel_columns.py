@@ -53,11 +53,10 @@ def _numbers_of(part: ActiveDims, sources: Sequence[str] | None, *, moved: bool)
             numbers += _positions(of, column, sources)
         elif moved and sources is not None:
             names = ", ".join(map(repr, dict.fromkeys(sources)))[:200]
-            msg = (
+            raise ValueError(
                 f"{of} acts on column number {column}, but columns of the table were moved, encoded or left out; use "
                 f"names, as in on(({sources[0]!r},)), from {names}."
             )
-            raise ValueError(msg)
         else:
             numbers.append(column)
     return tuple(numbers)
@@ -65,11 +64,11 @@ def _numbers_of(part: ActiveDims, sources: Sequence[str] | None, *, moved: bool)
 
 def _positions(of: str, column: str, sources: Sequence[str] | None) -> list[int]:
     if sources is None:
-        msg = f"{of} acts on column {column!r}, but the rows are an array; use numbers, or pass a data frame."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{of} acts on column {column!r}, but the rows are an array; use numbers, or pass a data frame."
+        )
     found = [i for i, source in enumerate(sources) if source == column]
     if not found:
         known = ", ".join(map(repr, dict.fromkeys(sources)))[:200]
-        msg = f"{of} acts on column {column!r}, but the columns are {known}."
-        raise ValueError(msg)
+        raise ValueError(f"{of} acts on column {column!r}, but the columns are {known}.")
     return found

@@ -89,17 +89,14 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
         return None
     numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name=name)
     if numbers.ndim != 1:
-        msg = f"{name} has shape {numbers.shape}, but must be 1D, with one number for each row."
-        raise ValueError(msg)
+        raise ValueError(f"{name} has shape {numbers.shape}, but must be 1D, with one number for each row.")
     check_consistent_length(X, numbers)
     if (numbers < 0.0).any() or (positive and (numbers == 0.0).any()):
         row = int(np.argmin(numbers))
         least = "positive" if positive else "zero or more"
-        msg = f"{name} is {numbers[row]:g} in row {row}; every entry must be {least}."
-        raise ValueError(msg)
+        raise ValueError(f"{name} is {numbers[row]:g} in row {row}; every entry must be {least}.")
     if not numbers.any():
-        msg = f"{name} is zero in every row; at least one entry must be positive."
-        raise ValueError(msg)
+        raise ValueError(f"{name} is zero in every row; at least one entry must be positive.")
     return asarray_in_range(name, numbers, X, positive=positive)
 
 
@@ -113,8 +110,9 @@ def noise_variances(given: Any, X: Array, targets: int) -> Array | None:
     numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name="noise")
     if numbers.ndim > 2 or (numbers.ndim == 2 and numbers.shape[1] not in (1, targets)):
         shapes = "[N]" if targets == 1 else f"[N] or [N, {targets}]"
-        msg = f"noise has shape {numbers.shape}, but must have shape {shapes}, with one variance for each row."
-        raise ValueError(msg)
+        raise ValueError(
+            f"noise has shape {numbers.shape}, but must have shape {shapes}, with one variance for each row."
+        )
     check_consistent_length(X, numbers)
     if (numbers < 0.0).any():
         msg = f"noise is {numbers.min():g} in row {int(np.argmin(numbers) // (numbers.size // len(numbers)))}; every "

@@ -28,22 +28,19 @@ def resolve_outputs(outputs: str, num_latents: Any, count: int, latent_noise: st
         If the parameters contradict each other, the targets or the likelihood.
     """
     if outputs not in OUTPUTS:
-        msg = f"unknown outputs {outputs!r}; choose from {', '.join(OUTPUTS)}."
-        raise ValueError(msg)
+        raise ValueError(f"unknown outputs {outputs!r}; choose from {', '.join(OUTPUTS)}.")
     if latent_noise is not None and outputs not in NOISE_KINDS:
         known = " or ".join(map(repr, NOISE_KINDS))
-        msg = f"outputs is {outputs!r}, but must be {known} for likelihood={latent_noise}."
-        raise ValueError(msg)
+        raise ValueError(f"outputs is {outputs!r}, but must be {known} for likelihood={latent_noise}.")
     if outputs != "shared" and count == 1 and latent_noise is None:
-        msg = f"outputs is {outputs!r}, but y has one column; leave it out, or give y as [N, K]."
-        raise ValueError(msg)
+        raise ValueError(f"outputs is {outputs!r}, but y has one column; leave it out, or give y as [N, K].")
     if outputs in ("coregionalised", "intrinsic"):
         latents = None if num_latents is None else check_whole("num_latents", num_latents)
         if latents is not None and latents > count:
-            msg = f"num_latents is {latents}, but y has {count} columns; use at most {count} latent functions."
-            raise ValueError(msg)
+            raise ValueError(
+                f"num_latents is {latents}, but y has {count} columns; use at most {count} latent functions."
+            )
         return Coregionalised(latents, intrinsic=outputs == "intrinsic")
     if num_latents is not None:
-        msg = f"num_latents is {num_latents!r}, but outputs={outputs!r} does not use it; leave it out."
-        raise ValueError(msg)
+        raise ValueError(f"num_latents is {num_latents!r}, but outputs={outputs!r} does not use it; leave it out.")
     return None if outputs == "shared" else outputs

@@ -271,8 +271,7 @@ class GPRegressor(RegressorMixin, Distribution):
             the trained noise variance of a Gaussian likelihood. None means 0.
         """
         if return_std and return_cov:
-            msg = "return_std and return_cov are both true; set at most one of them."
-            raise ValueError(msg)
+            raise ValueError("return_std and return_cov are both true; set at most one of them.")
         predictor, A, known, host = self._predictor_at(X, exposure, noise)
         if not (return_std or return_cov):
             return self._reshape_targets(predictor.predict_mean(A, observed=True, **known), host=host)
@@ -312,8 +311,7 @@ class GPRegressor(RegressorMixin, Distribution):
         known, found = as_columns(read_targets(on_host(y), self)), as_columns(found)
         check_consistent_length(known, found, weight)
         if known.shape[1] != found.shape[1]:
-            msg = f"y has shape {known.shape}, but must have {found.shape[1]} columns, as in training."
-            raise ValueError(msg)
+            raise ValueError(f"y has shape {known.shape}, but must have {found.shape[1]} columns, as in training.")
         return score_observed(known, found, weight)
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -365,8 +363,7 @@ class GPRegressor(RegressorMixin, Distribution):
         if self.outputs not in GROWING_KINDS and self._record.can_grow:
             known = " or ".join(f"outputs={kind!r}" for kind in GROWING_KINDS)
             asked = f"num_inducing is 'auto', which outputs={self.outputs!r} does not support"
-            msg = f"{asked}; give a number, or use {known}."
-            raise ValueError(msg)
+            raise ValueError(f"{asked}; give a number, or use {known}.")
 
     def _model(self, data: Observations, *, parts: bool, constant: bool = False) -> Any:
         method = METHODS[self._method(data.X.shape[0], parts=parts or backend_of(data.X).is_lazy)]
@@ -378,8 +375,7 @@ class GPRegressor(RegressorMixin, Distribution):
             known = ", ".join(name for name, other in METHODS.items() if "outputs" in other.takes)
             if outputs is not None:
                 asked = f"outputs is {self.outputs!r}, but the method {method.name} does not support it"
-                msg = f"{asked}; use auto, or one of {known}."
-                raise ValueError(msg)
+                raise ValueError(f"{asked}; use auto, or one of {known}.")
             if are_unlike(data.y):
                 text = (
                     f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method "
@@ -402,15 +398,13 @@ class GPRegressor(RegressorMixin, Distribution):
         exact = method.gaussian_only
         known = ", ".join(name for name, other in METHODS.items() if not other.gaussian_only)
         if exact and not self._is_gaussian:
-            msg = (
+            raise ValueError(
                 f"likelihood is {self._likelihood_name}, but the method {method.name} does not support it; "
                 f"use auto, or {known}."
             )
-            raise ValueError(msg)
         if exact and are_missing(y):
             found = "y has rows with some targets missing"
-            msg = f"{found}, but the method {method.name} needs all targets of a row; use auto, or {known}."
-            raise ValueError(msg)
+            raise ValueError(f"{found}, but the method {method.name} needs all targets of a row; use auto, or {known}.")
         if not isinstance(self.likelihood, str):
             return self.likelihood
         if self.likelihood == "gaussian":
@@ -440,14 +434,16 @@ class GPRegressor(RegressorMixin, Distribution):
     def _check_takes_noise(self) -> None:
         if self._likelihood_class is not Gaussian or self.target_transform is not None:
             found = "target_transform='log'" if self.target_transform else f"likelihood={self._likelihood_name}"
-            msg = f"noise is given, but {found} does not use it; use likelihood='gaussian' without a transform."
-            raise ValueError(msg)
+            raise ValueError(
+                f"noise is given, but {found} does not use it; use likelihood='gaussian' without a transform."
+            )
 
     def _check_takes_exposure(self) -> None:
         if not self._likelihood_class.log_link:
             known = ", ".join(repr(name) for name, one in LIKELIHOODS.items() if one.log_link)
-            msg = f"exposure is given, but likelihood={self._likelihood_name} does not use it; use one of {known}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"exposure is given, but likelihood={self._likelihood_name} does not use it; use one of {known}."
+            )
 
     def _outputs(self, count: int) -> Any:
         """Return the argument `outputs` for `SVGP.from_data`; None if the outputs share one kernel."""
@@ -457,8 +453,7 @@ class GPRegressor(RegressorMixin, Distribution):
     def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, noise: Any, *, reset: bool) -> Observations:
         check_regressor(self)
         if y is None:
-            msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
-            raise ValueError(msg)
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         if exposure is not None:
             self._check_takes_exposure()
         if noise is not None:

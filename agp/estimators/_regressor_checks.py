@@ -14,32 +14,27 @@ def check_regressor(regressor: Any) -> None:
         check_choice("likelihood", likelihood, tuple(LIKELIHOODS))
     elif not isinstance(likelihood, Likelihood):
         known = ", ".join(map(repr, LIKELIHOODS))
-        msg = f"likelihood is {likelihood!r}, but must be one of {known}, or an agp.likelihoods.Likelihood."
-        raise TypeError(msg)
+        raise TypeError(f"likelihood is {likelihood!r}, but must be one of {known}, or an agp.likelihoods.Likelihood.")
     check_choice("target_transform", regressor.target_transform, (None, "log"))
     check_choice("missing_targets", regressor.missing_targets, ("refuse", "ignore"))
     check_choice("hyperparameters", regressor.hyperparameters, HYPERPARAMETERS)
     if not isinstance(regressor.store_data, bool):
-        msg = f"store_data is {regressor.store_data!r}, but must be True or False."
-        raise TypeError(msg)
+        raise TypeError(f"store_data is {regressor.store_data!r}, but must be True or False.")
     if regressor.target_transform is not None and not regressor._is_gaussian:
         transform, name = regressor.target_transform, regressor._likelihood_name
-        msg = f"target_transform={transform!r} is for likelihood='gaussian', not {name}."
-        raise ValueError(msg)
+        raise ValueError(f"target_transform={transform!r} is for likelihood='gaussian', not {name}.")
 
 
 def check_not_chosen(regressor: Any) -> None:
     """Raise ValueError for parameters that are for models that `fit_regression` chooses."""
     of_one = "for one target with Gaussian noise"
     if not regressor.store_data:
-        msg = (
+        raise ValueError(
             f"store_data is False, which is {of_one} and the method auto or sgpr without num_inducing; leave it out "
             f"for other models, some of which store the rows."
         )
-        raise ValueError(msg)
     if regressor.hyperparameters == "mixture":
-        msg = (
+        raise ValueError(
             f"hyperparameters is 'mixture', which is {of_one} and the method auto or gpr without num_inducing; use "
             f"'auto' for other models."
         )
-        raise ValueError(msg)

@@ -60,8 +60,9 @@ def logarithms_of(y: Array) -> Array:
     xp = backend_of(y).xp
     if bool(xp.any(y <= 0.0)):
         least = float(xp.min(xp.where(xp.isnan(y), xp.full_like(y, float("inf")), y)))
-        msg = f"target_transform='log' needs positive targets, but y has {least:g}; leave this transform out."
-        raise ValueError(msg)
+        raise ValueError(
+            f"target_transform='log' needs positive targets, but y has {least:g}; leave this transform out."
+        )
     return xp.log(y)
 
 
@@ -95,10 +96,9 @@ def rows_with_targets(data: Observations, *, ignore: bool, single: bool, whole: 
         raise ValueError(NO_TARGET)
     data = data.where(rows)
     if whole is not None and are_missing(data.y):
-        msg = (
+        raise ValueError(
             f"y has rows with some targets missing, but likelihood={whole} needs all targets of a row; use 'gaussian'."
         )
-        raise ValueError(msg)
     return data
 
 

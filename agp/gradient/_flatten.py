@@ -34,9 +34,9 @@ class Unflatten(Generic[T]):
     """
 
     def __init__(self, model: T, names: Iterable[str]) -> None:
-        found = {leaf.name: leaf for leaf in tree.describe(model)}
+        by_name = {leaf.name: leaf for leaf in tree.describe(model)}
         self.model = model
-        self.leaves: tuple[tree.Leaf, ...] = tuple(found[name] for name in names)
+        self.leaves: tuple[tree.Leaf, ...] = tuple(by_name[name] for name in names)
         """The parameters in the vector."""
         for leaf in self.leaves:
             check_like(leaf.name, leaf.value, self.leaves[0].name, self.leaves[0].value)
@@ -59,8 +59,7 @@ class Unflatten(Generic[T]):
         """Split the vector into raw leaves by name, for `agp.tree.constrain`. Raises the errors of `__call__`."""
         check_like("vector", vector, self.leaves[0].name, self.leaves[0].value)
         if tuple(vector.shape) != (self.size,):
-            msg = f"vector has shape {tuple(vector.shape)}, but must have shape ({self.size},)."
-            raise ValueError(msg)
+            raise ValueError(f"vector has shape {tuple(vector.shape)}, but must have shape ({self.size},).")
         xp = backend_of(vector).xp
         return {
             leaf.name: xp.reshape(vector[start:end], tuple(leaf.value.shape))
@@ -95,12 +94,13 @@ class Unflatten(Generic[T]):
         """
         if triangular := [leaf.name for leaf in self.leaves if leaf.constraint == LOWER]:
             names = ", ".join(triangular)
-            msg = f"the entries of {names} above the diagonal have no effect; freeze {names} in agp.flatten."
-            raise ValueError(msg)
+            raise ValueError(
+                f"the entries of {names} above the diagonal have no effect; freeze {names} in agp.flatten."
+            )
         raw = self.raw(vector)
-        found = {leaf.name: leaf.log_jacobian(raw[leaf.name]) for leaf in self.leaves}
-        slopes = self.vector({name: slope for name, (_, slope) in found.items()})
-        return sum(value for value, _ in found.values()), lambda bar=1.0: bar * slopes
+        terms = {leaf.name: leaf.log_jacobian(raw[leaf.name]) for leaf in self.leaves}
+        slopes = self.vector({name: slope for name, (_, slope) in terms.items()})
+        return sum(value for value, _ in terms.values()), lambda bar=1.0: bar * slopes
 
 
 @public(repairs=False, context=False, ignore="underflow")
@@ -149,8 +149,9 @@ def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unfla
     True
     """
     if missing := tree.missing(model):
-        msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
+        )
     unflatten = Unflatten(model, unfrozen(model, tree.patterns(frozen)))
     raw = tree.unconstrain(model)
     return unflatten.vector({leaf.name: raw[leaf.name] for leaf in unflatten.leaves}), unflatten
@@ -164,11 +165,9 @@ def unfrozen(model: Any, frozen: tuple[str, ...], /) -> list[str]:
     parameters = tree.leaves(model, "parameter")
     for pattern in frozen:
         if not any(tree.matches(name, pattern) for name in [*parameters, *tree.leaves(model, "auxiliary")]):
-            msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}."
-            raise ValueError(msg)
+            raise ValueError(f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}.")
     moving = [name for name in parameters if not any(tree.matches(name, pattern) for pattern in frozen)]
     if not moving:
         why = f"every parameter is frozen by {', '.join(frozen)}" if frozen else "the model has no parameters"
-        msg = f"{why}, so the vector would be empty."
-        raise ValueError(msg)
+        raise ValueError(f"{why}, so the vector would be empty.")
     return moving

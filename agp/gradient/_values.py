@@ -18,11 +18,9 @@ def check_mode(x: Array, mode: str) -> None:
     """Raise an error unless the backend of x supports this gradient mode."""
     B = backend_of(x)
     if mode not in ("closed-form", "autodiff"):
-        msg = f"gradient is {mode!r}, but must be 'closed-form' or 'autodiff'."
-        raise ValueError(msg)
+        raise ValueError(f"gradient is {mode!r}, but must be 'closed-form' or 'autodiff'.")
     if mode not in B.gradients:
-        msg = f"backend {B.name!r} has no automatic differentiation; use gradient='closed-form'."
-        raise BackendError(msg)
+        raise BackendError(f"backend {B.name!r} has no automatic differentiation; use gradient='closed-form'.")
 
 
 @public
@@ -143,8 +141,8 @@ def _with_adjoint(
 
         def cotangents(bar: Array, names: tuple[str, ...]) -> dict[str, Array]:
             model_bar, X_bar = pullback(bar)
-            found = {f"model.{name}": x for name, x in tree.leaves(model_bar).items()} | {"X": X_bar}
-            return {name: _cotangent_or_zero(name, arrays[name], found.get(name)) for name in names}
+            bars = {f"model.{name}": x for name, x in tree.leaves(model_bar).items()} | {"X": X_bar}
+            return {name: _cotangent_or_zero(name, arrays[name], bars.get(name)) for name in names}
 
         return value, cotangents
 
@@ -156,12 +154,10 @@ def _cotangent_or_zero(name: str, x: Array, bar: Array | None) -> Array:
     if bar is not None:
         return bar
     if name == "X":
-        msg = (
+        raise ValueError(
             "X needs a gradient, but this bound does not compute the gradient of X; detach X, or increase memory if "
             "the bound reads X in blocks of rows."
         )
-        raise ValueError(msg)
     if name == "y":
-        msg = "y needs a gradient, but bounds treat targets as constants; detach y."
-        raise ValueError(msg)
+        raise ValueError("y needs a gradient, but bounds treat targets as constants; detach y.")
     return backend_of(x).xp.zeros_like(x)

@@ -67,8 +67,9 @@ class Inducing(tree.Part, ABC):
         The arguments and errors are those of `agp.kernels.Kernel.random_features`. Raise TypeError if the inducing
         variables have no random features.
         """
-        msg = f"{type(self).__name__} has no random features, so functions cannot be sampled; call `sample` instead."
-        raise TypeError(msg)
+        raise TypeError(
+            f"{type(self).__name__} has no random features, so functions cannot be sampled; call `sample` instead."
+        )
 
     @abstractmethod
     def floats_per_row(self, kernel: Kernel, /) -> int:
@@ -83,8 +84,7 @@ class Inducing(tree.Part, ABC):
 
         Raise TypeError if the class does not support adding variables.
         """
-        msg = f"{type(self).__name__} cannot add inducing inputs; use Points."
-        raise TypeError(msg)
+        raise TypeError(f"{type(self).__name__} cannot add inducing inputs; use Points.")
 
     @abstractmethod
     def initialise(

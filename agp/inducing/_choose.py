@@ -121,8 +121,9 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     if not callable(how):
         if not isinstance(how, str) or how not in _WAYS:
             names = ", ".join(map(repr, _WAYS))
-            msg = f"inducing is {how!r}, but must be one of {names}, or a function of (X, kernel, num_inducing, seed)."
-            raise ValueError(msg)
+            raise ValueError(
+                f"inducing is {how!r}, but must be one of {names}, or a function of (X, kernel, num_inducing, seed)."
+            )
         return _WAYS[how](X, kernel, num_inducing, seed)
     Z: Any = how(X, kernel, check_count(X, num_inducing), seed)
     name = "the result of the function that chooses inducing inputs"
@@ -130,6 +131,5 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     check_like(name, Z, "X", X)
     if Z.shape[1] != X.shape[1] or Z.shape[0] > X.shape[0]:
         limits = f"{X.shape[1]} columns and at most {X.shape[0]} rows"
-        msg = f"{name} has shape {tuple(Z.shape)}, but X has shape {tuple(X.shape)}; return {limits}."
-        raise ValueError(msg)
+        raise ValueError(f"{name} has shape {tuple(Z.shape)}, but X has shape {tuple(X.shape)}; return {limits}.")
     return Z

@@ -71,8 +71,7 @@ def greedy_variance(
     """
     M = check_count(X, num_inducing)
     if tolerance is not None and not 0.0 <= tolerance < 1.0:
-        msg = f"tolerance is {tolerance!r}, but must be None, or at least 0 and less than 1."
-        raise ValueError(msg)
+        raise ValueError(f"tolerance is {tolerance!r}, but must be None, or at least 0 and less than 1.")
     host = _on_host(kernel, X.shape[1])
     order = generator(seed, 6).permutation(X.shape[0])[: max(check_whole("rows", rows), M)]
     some = take_rows(X, order)
@@ -85,20 +84,19 @@ def _selected_inputs(Z: Array | None, X: Array) -> Rows:
         return np.empty((0, X.shape[1]))
     check_inputs("given", Z)
     if Z.shape[1] != X.shape[1]:
-        msg = (
+        raise ValueError(
             f"`given` has {Z.shape[1]} columns, but X has {X.shape[1]} columns; pass inputs with {X.shape[1]} columns."
         )
-        raise ValueError(msg)
     return to_numpy(Z).astype(np.float64)
 
 
 def _on_host(kernel: Any, width: int) -> Kernel:
     if not isinstance(kernel, Kernel):
-        msg = f"kernel is {kernel!r}, but must be an instance of agp's Kernel."
-        raise TypeError(msg)
+        raise TypeError(f"kernel is {kernel!r}, but must be an instance of agp's Kernel.")
     if absent := tree.missing(kernel):
-        msg = f"{', '.join(absent)} of the kernel has no value; set it, or call kernel.from_data(X, variance) first."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{', '.join(absent)} of the kernel has no value; set it, or call kernel.from_data(X, variance) first."
+        )
     host = tree.to_backend(place_leaves(kernel, np.zeros(1)), "numpy", dtype="float64")
     host.check(width)
     return host

@@ -83,8 +83,9 @@ class PatchGrid:
         if min(self.shape) < 1:
             (H, W), (h, w) = self.image, self.patch
             around = f" with {self.padding} pixels of zeros around them" if self.padding else ""
-            msg = f"patches of {h} x {w} pixels do not fit into images of {H} x {W}{around}; use smaller patches."
-            raise ValueError(msg)
+            raise ValueError(
+                f"patches of {h} x {w} pixels do not fit into images of {H} x {W}{around}; use smaller patches."
+            )
 
     def describe(self) -> str:
         """Return a description of the patches for messages."""
@@ -105,11 +106,10 @@ class PatchGrid:
         if X.shape[1] != self.width:
             (H, W), C = self.image, self.channels
             of = f" and {C} channels" if C > 1 else ""
-            msg = (
+            raise ValueError(
                 f"X has {X.shape[1]} columns, but images of {H} x {W} pixels{of} need {self.width} columns; change X "
                 "or the size of the images."
             )
-            raise ValueError(msg)
 
     # -- cuts -------------------------------------------------------------------------------------------------------
 
@@ -175,8 +175,7 @@ class PatchGrid:
 def _check_pair(name: str, value: Any) -> None:
     """Raise ValueError unless the value is a pair of positive whole numbers."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        msg = f"{name} is {value!r}, but must be a pair of whole numbers: rows and columns of pixels."
-        raise ValueError(msg)
+        raise ValueError(f"{name} is {value!r}, but must be a pair of whole numbers: rows and columns of pixels.")
     for number in value:
         check_whole(f"a side of {name}", number)
 

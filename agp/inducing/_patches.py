@@ -184,17 +184,15 @@ class Patches(AtInputs):
         grid = self.grid
         grid.check()
         if self.Z is not None and self.Z.shape[1] != grid.columns:
-            msg = (
+            raise ValueError(
                 f"Z has {self.Z.shape[1]} columns, but {grid.describe()} need {grid.columns} columns; pass Z with "
                 f"{grid.columns} columns."
             )
-            raise ValueError(msg)
         if self.weights is not None and tuple(self.weights.shape) != (self.number,):
-            msg = (
+            raise ValueError(
                 f"weights has shape {tuple(self.weights.shape)}, but the images have {self.number} patches; pass one "
                 "weight for each patch."
             )
-            raise ValueError(msg)
         kernel.check(grid.columns)
 
     def initialise(

@@ -88,11 +88,10 @@ class Points(AtInputs):
         check_inputs("Z", Z)
         check_like("Z", Z, "the inducing inputs", self.Z)
         if Z.shape[1] != self.width:
-            msg = (
+            raise ValueError(
                 f"Z has {Z.shape[1]} columns, but the inducing inputs have {self.width} columns; pass Z with "
                 f"{self.width} columns."
             )
-            raise ValueError(msg)
         both = [Z, self.Z] if front else [self.Z, Z]
         return tree.with_leaves(self, {"Z": backend_of(Z).xp.concat(both, axis=0)})
 
@@ -117,8 +116,9 @@ def choose_inputs(
         range, or if the variance of the kernel is zero at all inducing inputs.
     """
     if num_inducing == "auto":
-        msg = "num_inducing is 'auto', but must be a whole number here; start with 64, and train with agp.fit_growing."
-        raise ValueError(msg)
+        raise ValueError(
+            "num_inducing is 'auto', but must be a whole number here; start with 64, and train with agp.fit_growing."
+        )
     if Z is None:
         M = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
         Z = choose(X, kernel, M, seed=seed, how=how)
@@ -126,18 +126,19 @@ def choose_inputs(
         check_inputs("Z", Z)
         check_like("Z", Z, "X", X)
         if Z.shape[0] > X.shape[0]:
-            msg = f"Z has {Z.shape[0]} rows, but X has {X.shape[0]} rows; use at most {X.shape[0]} inducing inputs."
-            raise ValueError(msg)
+            raise ValueError(
+                f"Z has {Z.shape[0]} rows, but X has {X.shape[0]} rows; use at most {X.shape[0]} inducing inputs."
+            )
         if Z.shape[1] != X.shape[1]:
-            msg = f"Z has {Z.shape[1]} columns, but X has {X.shape[1]} columns; pass Z with {X.shape[1]} columns."
-            raise ValueError(msg)
+            raise ValueError(
+                f"Z has {Z.shape[1]} columns, but X has {X.shape[1]} columns; pass Z with {X.shape[1]} columns."
+            )
         Z = copy_array(*constant_data(Z))
     xp = backend_of(Z).xp
     if not bool(xp.any(kernel.diag(Z)[0] != 0.0)):  # Kuu would be zero
         zeros = "" if bool(xp.any(Z != 0.0)) else ", because all inducing inputs are zero"
-        msg = (
+        raise ValueError(
             f"the kernel {type(kernel).__name__} has variance 0 at every inducing input{zeros}; add "
             "agp.kernels.Constant() to the kernel, or pass other inputs."
         )
-        raise ValueError(msg)
     return Z

@@ -23,8 +23,7 @@ def check_count(X: Array, num_inducing: Any) -> int:
     count = float(num_inducing) if real else float("nan")
     if not 1 <= count <= X.shape[0] or not count.is_integer():
         rows = f"the number of rows, {X.shape[0]}"
-        msg = f"num_inducing is {num_inducing!r}, but must be a whole number from 1 to {rows}."
-        raise ValueError(msg)
+        raise ValueError(f"num_inducing is {num_inducing!r}, but must be a whole number from 1 to {rows}.")
     return int(count)
 
 
@@ -47,8 +46,7 @@ def distinct_rows(X: Array, /) -> npt.NDArray[np.intp]:
 def check_distinct(found: int, looked_at: int, num_inducing: int) -> None:
     """Raise ValueError if there are fewer distinct rows than inducing inputs."""
     if found < num_inducing:
-        msg = (
+        raise ValueError(
             f"num_inducing is {num_inducing}, but only {found} of the {looked_at} rows used are distinct; use at most "
             f"{found}, or inducing='kmeans', which allows equal inducing inputs."
         )
-        raise ValueError(msg)

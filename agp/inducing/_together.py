@@ -123,8 +123,7 @@ class JointInducing(Inducing):
 def _check_sum(together: JointInducing, kernel: Any) -> None:
     terms = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     if len(terms) != len(together.parts):
-        msg = (
+        raise ValueError(
             f"JointInducing has {len(together.parts)} parts, but the kernel has {len(terms)} terms; pass a sum of "
             "kernels with one term for each part."
         )
-        raise ValueError(msg)

@@ -104,8 +104,9 @@ def average_prediction(
     function samples. Raise ValueError unless the number of samples is a whole number of at least 1.
     """
     samples = check_whole("samples", samples)
-    mean = _average_groups(mean_of_observations(model, X), groups)
-    if _observes_function(model):
+    mean = _average_groups(model.predict_mean(X, observed=True), groups)
+    likelihood = model.likelihood
+    if likelihood.mean_is_latent and likelihood.latents(1) == 1:  # the mean of observations is that of the function
         try:
             deviation = _deviation(model, X, groups)
         except TypeError:  # deep processes have no joint covariance
@@ -125,21 +126,11 @@ def _means_along(model: Any, X: Array, groups: int) -> Array:
     Row i of each group belongs to line i; nearest neighbours are those of the lines.
     """
     if not isinstance(model, NEAR):
-        return mean_of_observations(model, X)
+        return model.predict_mean(X, observed=True)
     xp = backend_of(X).xp
     lines = xp.permute_dims(xp.reshape(X, (groups, -1, X.shape[1])), (1, 0, 2))
     means = model.predict_mean_along(lines)
     return xp.reshape(xp.permute_dims(means, (1, 0, 2)), (X.shape[0], means.shape[2]))
-
-
-def mean_of_observations(model: Any, X: Array) -> Array:
-    """Compute the mean of observations [N, P]; if it equals the mean of the function, compute no variances."""
-    return model.predict_mean(X, observed=True)
-
-
-def _observes_function(model: Any) -> bool:
-    """Whether the mean of observations equals the mean of the function."""
-    return model.likelihood.mean_is_latent and model.likelihood.latents(1) == 1
 
 
 def _deviation(model: Any, X: Array, groups: int) -> Host:
@@ -174,8 +165,7 @@ def _grid(table: Table, column: int) -> npt.NDArray[Any]:
         return np.asarray([value for value, _ in Counter(values.tolist()).most_common(CATEGORIES)], dtype=object)
     values = values[np.isfinite(values)]
     if not values.size:
-        msg = f"the column {table.names[column]!r} has no finite numbers; choose another column."
-        raise ValueError(msg)
+        raise ValueError(f"the column {table.names[column]!r} has no finite numbers; choose another column.")
     distinct = np.unique(values)
     if distinct.size <= GRID:
         return distinct

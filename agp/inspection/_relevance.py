@@ -11,7 +11,6 @@ from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_whole
 from agp.errors import require
 from agp.inducing import Inducing, Points
-from agp.inspection._effects import mean_of_observations
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of, with_fewer_neighbours
 from agp.kernels import Kernel, Stationary
 from agp.likelihoods import LogNormal
@@ -178,8 +177,9 @@ def _check_columns(model: Any) -> None:
     others = [node for node in tree.nodes(model, Inducing).values() if not isinstance(node, Points)]
     if tree.nodes(model, Deep) or others:
         what = "layers" if not others else "image patches"
-        msg = f"the model has {what}, whose lengthscales do not refer to columns; use permutation_importance."
-        raise TypeError(msg)
+        raise TypeError(
+            f"the model has {what}, whose lengthscales do not refer to columns; use permutation_importance."
+        )
 
 
 def _rows(subject: Subject, X: Any) -> Host:
@@ -193,8 +193,7 @@ def _rows(subject: Subject, X: Any) -> Host:
         return host(held[0])
     found = [*inducing_inputs(subject.model).values()]
     if not found:
-        msg = f"{type(subject.model).__name__} contains no rows; pass X."
-        raise ValueError(msg)
+        raise ValueError(f"{type(subject.model).__name__} contains no rows; pass X.")
     return np.concatenate(found)
 
 
@@ -249,8 +248,7 @@ def _pairs(X: Host, seed: int) -> tuple[Host, Host]:
     """Return pairs of different rows: the shuffled rows of X [N, D], and the same rows shifted by one or more."""
     N, rng = X.shape[0], generator(seed, 21)
     if N < 2:
-        msg = f"X has {N} rows, but relevance needs differences between rows; pass at least two rows."
-        raise ValueError(msg)
+        raise ValueError(f"X has {N} rows, but relevance needs differences between rows; pass at least two rows.")
     order = rng.permutation(N)[:PAIRS]
     shifts = range(1, 1 + min(N - 1, max(1, PAIRS // N)))
     first = np.concatenate([order] * len(shifts))
@@ -275,8 +273,7 @@ def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:
 def _sample(X: Array, y: Any, *others: Array, count: int, seed: int) -> tuple[Any, ...]:
     N = X.shape[0]
     if y.shape[0] != N:
-        msg = f"X has {N} rows, but y has {y.shape[0]} rows."
-        raise ValueError(msg)
+        raise ValueError(f"X has {N} rows, but y has {y.shape[0]} rows.")
     if count >= N:
         return X, y, *others
     rows = np.sort(generator(seed, 22).permutation(N)[:count])
@@ -342,13 +339,11 @@ def _rows_to_score(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
     if X is None and y is None:
         held = tree.leaves(subject.model) | subject.model._held_rows()
         if not {"X", "y"} <= held.keys():
-            msg = f"{type(subject.model).__name__} contains no rows with targets; pass X and y."
-            raise ValueError(msg)
+            raise ValueError(f"{type(subject.model).__name__} contains no rows with targets; pass X and y.")
         y = host(held["y"])
         return held["X"], np.exp(y) if isinstance(subject.predictor().likelihood, LogNormal) else y
     if X is None or y is None:
-        msg = f"{'X' if X is None else 'y'} is missing; give X and y."
-        raise ValueError(msg)
+        raise ValueError(f"{'X' if X is None else 'y'} is missing; give X and y.")
     return subject.inputs(X), subject.targets(y)
 
 
@@ -373,7 +368,7 @@ class _Shuffled:
         X, model = asarray_like(rows, self.X), self.subject.model
         if self.subject.order:
             return host(level_probabilities(model, X))[:, np.argsort(self.subject.order)]
-        mean = host(mean_of_observations(model, X))
+        mean = host(model.predict_mean(X, observed=True))
         return np.concatenate([1.0 - mean, mean], axis=1) if len(self.subject.classes) == 2 else mean
 
 

@@ -143,8 +143,7 @@ class Subject:
             unseen = ~np.isin(y, known)
             if unseen.any():
                 first, labels = y[unseen].flat[0], ", ".join(map(str, known.tolist()))
-                msg = f"y has the label {str(first)!r}, but the model was trained on {labels}."
-                raise ValueError(msg)
+                raise ValueError(f"y has the label {str(first)!r}, but the model was trained on {labels}.")
             y = np.searchsorted(known, y)
         values = np.asarray(y, dtype=np.float64)
         return values.reshape(len(values), -1)
@@ -170,8 +169,9 @@ def subject_of(x: Any) -> Subject:
         return Subject(x, x.predictor, inputs, inputs, None, columns, classes, sources=columns)
     if not isinstance(x, Estimator) or isinstance(x, type):
         kind = x.__name__ if isinstance(x, type) else type(x).__name__
-        msg = f"the first argument is a {kind}, but must be a model, or a fitted GPRegressor or GPClassifier."
-        raise TypeError(msg)
+        raise TypeError(
+            f"the first argument is a {kind}, but must be a model, or a fitted GPRegressor or GPClassifier."
+        )
     columns = tuple(x.model_columns())  # raises if it is not fitted
     fitted = vars(x)
     names = None

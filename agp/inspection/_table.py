@@ -101,18 +101,15 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
     if is_array_api_obj(X):
         values = np.asarray(to_numpy(X))
         if values.ndim != 2 or 0 in values.shape:
-            msg = f"X has shape {values.shape}, but must be a table [N, D] with rows and columns."
-            raise ValueError(msg)
+            raise ValueError(f"X has shape {values.shape}, but must be a table [N, D] with rows and columns.")
         return ArrayTable(values, tuple(names) if names else column_names(values.shape[1]))
     nw = require("narwhals.stable.v2", f"X is a {type(X).__name__}; tables other than arrays need", "sklearn")
     try:
         frame = nw.from_native(X, eager_only=True)
     except TypeError:
-        msg = f"X is a {type(X).__name__}, but must be an array, a list of lists, or a data frame."
-        raise TypeError(msg) from None
+        raise TypeError(f"X is a {type(X).__name__}, but must be an array, a list of lists, or a data frame.") from None
     if not len(frame):
-        msg = "X has no rows."
-        raise ValueError(msg)
+        raise ValueError("X has no rows.")
     return FrameTable(frame)
 
 

@@ -14,5 +14,4 @@ __all__: list[str] = []
 def __getattr__(name: str) -> Any:
     if name in ("autogluon", "botorch", "scoringbench", "torch"):
         return importlib.import_module(f"agp.interop.{name}")
-    msg = f"module 'agp.interop' has no attribute {name!r}"
-    raise AttributeError(msg)
+    raise AttributeError(f"module 'agp.interop' has no attribute {name!r}")

@@ -18,8 +18,9 @@ try:
     from autogluon.core.models import AbstractModel
     from autogluon.core.utils.exceptions import TimeLimitExceeded
 except ImportError as error:
-    msg = f"agp.interop.autogluon needs {missing_package_message('autogluon.tabular', 'autogluon')}."
-    raise ImportError(msg) from error
+    raise ImportError(
+        f"agp.interop.autogluon needs {missing_package_message('autogluon.tabular', 'autogluon')}."
+    ) from error
 
 from agp.estimators import GPClassifier, GPRegressor
 from agp.interop._tables import without_infinities
@@ -157,8 +158,7 @@ def tabarena_info() -> Any:
         from tabarena.models import MethodMetadata, ModelInfo
         from tabarena.utils.config_utils import ConfigGenerator
     except ImportError as error:
-        msg = "tabarena_info needs tabarena, which is not installed: pip install tabarena."
-        raise ImportError(msg) from error
+        raise ImportError("tabarena_info needs tabarena, which is not installed: pip install tabarena.") from error
     metadata = MethodMetadata.config(
         method=AGPModel.ag_name,
         suite=f"agp-{__version__}",

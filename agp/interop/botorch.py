@@ -8,7 +8,7 @@ requires the extra ``botorch``.
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import backend_of
@@ -25,8 +25,7 @@ try:
     from linear_operator import LinearOperator, to_linear_operator
     from torch.utils._pytree import tree_map
 except ImportError as error:
-    msg = f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}."
-    raise ImportError(msg) from error
+    raise ImportError(f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}.") from error
 
 __all__ = ["BoTorchModel"]
 
@@ -162,11 +161,10 @@ class BoTorchModel(Model, FantasizeMixin):
 
     def _check_noise(self, asked: str) -> None:
         if not self.likelihood.quadratic:
-            msg = (
+            raise TypeError(
                 f"{asked} needs Gaussian noise, but the likelihood is {type(self.likelihood).__name__}; use "
                 "the posterior of the function instead."
             )
-            raise TypeError(msg)
 
     # -- further data -----------------------------------------------------------------------------------------------
 
@@ -187,11 +185,10 @@ class BoTorchModel(Model, FantasizeMixin):
             As in `Predictor.condition_on`, or if the model has only some of the outputs (`subset_output`).
         """
         if len(self._chosen) < self._single.outputs:
-            msg = (
+            raise ValueError(
                 f"this model has only the outputs {self._chosen}, but conditioning needs all "
                 f"{self._single.outputs} outputs; condition the model before you call subset_output."
             )
-            raise ValueError(msg)
         self._check(X)
         check_finite("Y", Y.reshape(-1, Y.shape[-1]))
         found: list[Predictor] = []
@@ -242,15 +239,18 @@ class BoTorchModel(Model, FantasizeMixin):
     def _over_sets(self, f: Callable[..., Any], *rows: Tensor, looped: bool = False) -> Any:
         """Compute ``f(predictor, *rows)`` for each set of rows [..., n, .] and its posterior."""
         batch = self._batch_with(*rows)
-        names, kept = list(self._leaves), len(self._batch)
-        arguments = [_Argument.of(x, kept, batch) for x in self._leaves.values()]
-        arguments += [_Argument.of(x, x.ndim - 2, batch) for x in rows]
+        names = list(self._leaves)
+        counts = [len(self._batch)] * len(names) + [x.ndim - 2 for x in rows]
+        several = zip((*self._leaves.values(), *rows), counts, strict=True)
+        given = [_without_constant_axes(x, count, len(batch)) for x, count in several]
 
         def one(*arrays: Tensor) -> Any:
             leaves = dict(zip(names, arrays, strict=False))
             return f(tree.with_leaves(self._single, leaves), *arrays[len(names) :])
 
-        return _over_axes(one, batch, arguments, 0, _each_by_itself if looped else torch.func.vmap)
+        for axis in reversed(range(len(batch))):
+            one = _along_axis(one, [axis in axes for _, axes in given], batch[axis], looped=looped)
+        return one(*(x for x, _ in given))
 
 
 def _stack(predictor: Predictor) -> tuple[Predictor, dict[str, Tensor]]:
@@ -295,47 +295,28 @@ def _factorisable(covariance: Tensor) -> LinearOperator:
     return to_linear_operator(covariance + torch.diag_embed(added))
 
 
-class _Argument(NamedTuple):
-    """An array whose leading axes are some of a batch's axes, in order."""
+def _without_constant_axes(x: Tensor, count: int, axes: int) -> tuple[Tensor, list[int]]:
+    """Return x without its constant batch axes, and the other ones.
 
-    array: Tensor
-    axes: tuple[int, ...]
-
-    @classmethod
-    def of(cls, x: Tensor, count: int, batch: Sequence[int]) -> Self:
-        """Return x without its constant batch axes. The first `count` axes of x are the last axes of the batch."""
-        varying = [i for i in range(count) if x.shape[i] > 1 and x.stride(i)]
-        array = x[tuple(slice(None) if i in varying else 0 for i in range(count))]
-        return cls(array, tuple(len(batch) - count + i for i in varying))
-
-
-def _over_axes(f: Callable, batch: Sequence[int], arguments: list[_Argument], axis: int, mapped: Callable) -> Any:
-    """Compute ``f(*arrays)`` for each index of the batch axes from `axis` on.
-
-    Along an axis that no array has, the result is computed once and expanded.
+    The first `count` axes of x are the last ones of the batch, which has so many axes.
     """
-    if axis == len(batch):
-        return f(*(x.array for x in arguments))
-    here = [axis in x.axes for x in arguments]
-
-    def at(*arrays: Tensor) -> Any:
-        inner = [_Argument(array, x.axes) for array, x in zip(arrays, arguments, strict=True)]
-        return _over_axes(f, batch, inner, axis + 1, mapped)
-
-    if any(here):
-        return mapped(at, in_dims=tuple(0 if x else None for x in here))(*(x.array for x in arguments))
-    found = at(*(x.array for x in arguments))
-    return tree_map(lambda x: x.expand(batch[axis], *x.shape), found)
+    varying = [i for i in range(count) if x.shape[i] > 1 and x.stride(i)]
+    array = x[tuple(slice(None) if i in varying else 0 for i in range(count))]
+    return array, [axes - count + i for i in varying]
 
 
-def _each_by_itself(f: Callable, in_dims: tuple[int | None, ...]) -> Callable:
-    """Apply f like `torch.func.vmap`, but with a loop."""
+def _along_axis(f: Callable[..., Any], have: Sequence[bool], size: int, *, looped: bool) -> Callable[..., Any]:
+    """Map f over the first axis of those arrays that have it, by `torch.func.vmap` or in a loop.
+
+    If no array has the axis, the result is computed once and expanded.
+    """
+    if not any(have):
+        return lambda *arrays: tree_map(lambda x: x.expand(size, *x.shape), f(*arrays))
+    if not looped:
+        return torch.func.vmap(f, in_dims=tuple(0 if one else None for one in have))
 
     def stacked(*arrays: Tensor) -> Any:
-        count = next(x.shape[0] for x, axis in zip(arrays, in_dims, strict=True) if axis == 0)
-        each = [
-            f(*(x if axis is None else x[i] for x, axis in zip(arrays, in_dims, strict=True))) for i in range(count)
-        ]
+        each = [f(*(x[i] if one else x for x, one in zip(arrays, have, strict=True))) for i in range(size)]
         return tree_map(lambda *parts: torch.stack(parts), *each)
 
     return stacked

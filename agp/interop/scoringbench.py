@@ -90,8 +90,9 @@ class AGPWrapper:
         targets = np.asarray(y, dtype=np.float64).reshape(-1)
         known = np.isfinite(targets)
         if not known.any():
-            msg = f"y has {targets.shape[0]} entries, of which none is finite; give at least one finite target."
-            raise ValueError(msg)
+            raise ValueError(
+                f"y has {targets.shape[0]} entries, of which none is finite; give at least one finite target."
+            )
         table, targets = _as_table(X)[known], targets[known]
         varying = [name for name in table if table[name].nunique(dropna=False) > 1]
         self._names = varying or list(table)
@@ -119,11 +120,10 @@ class AGPWrapper:
         try:
             from scoringbench.univariate.wrappers.quantile_based import quantiles_to_distribution
         except ImportError as error:
-            msg = (
+            raise ImportError(
                 "predict_distribution needs scoringbench, which is not installed; clone "
                 "https://github.com/jonaslandsgesell/ScoringBench and add the folder to PYTHONPATH."
-            )
-            raise ImportError(msg) from error
+            ) from error
         limits = self._y_train_range
         quantiles = self.predict_quantiles(X)
         return quantiles_to_distribution(

@@ -21,8 +21,7 @@ from agp.updates import Adam
 try:
     import torch
 except ImportError as error:
-    msg = f"agp.interop.torch needs {missing_package_message('torch', 'torch')}."
-    raise ImportError(msg) from error
+    raise ImportError(f"agp.interop.torch needs {missing_package_message('torch', 'torch')}.") from error
 
 __all__ = ["GPModule"]
 
@@ -194,11 +193,10 @@ class GPModule(torch.nn.Module):
         if differing:
             first, more = differing[0], len(differing) - 1
             also = f" (and {more} more {'difference' if more == 1 else 'differences'})" if more else ""
-            msg = (
+            raise ValueError(
                 f"{first or 'the model'} is {there.get(first, 'absent')} in the state, but {here.get(first, 'absent')} "
                 f"in this module{also}; build the module with the parts, settings and sizes of the saved module."
             )
-            raise ValueError(msg)
 
     def _structure(self) -> dict[str, str]:
         settings = {path: strip_addresses(text) for path, text in tree.settings(self._outline).items()}
@@ -233,8 +231,9 @@ def _on_torch(model: Any) -> Any:
     """Return the model with torch tensors as leaves; raise an error if it is not a model or a leaf has no value."""
     check_model(model)
     if missing := tree.missing(model):
-        msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
+        )
     reference = model._reference()[1]
     model = tree.place_leaves(model, reference)
     return model if backend_of(reference).name == "torch" else tree.to_backend(model, "torch")
@@ -246,21 +245,19 @@ def _check_untouched(model: Any, moving: Adam) -> None:
     if left:
         nodes = tree.nodes(model, object)
         owners = dict.fromkeys(type(nodes[name.rpartition(".")[0]]).__name__ for name in left)
-        msg = (
+        raise ValueError(
             f"torch optimisers do not update {', '.join(left)} of {' and '.join(owners)}, which only agp's updates "
             "change; use a model without such arrays, such as SVGP with posterior='whitened', or train the model with "
             "agp.train and pass frozen='*'."
         )
-        raise ValueError(msg)
 
 
 def _check_stored_data(model: Any, batch: Batch) -> None:
     """Raise ValueError if the model stores other data than a batch, or data that would not follow its inputs."""
     if batch.X.requires_grad:
         name = type(model).__name__
-        msg = (
+        raise ValueError(
             f"X depends on parameters, but {name} predicts from the inputs that it stores, which would not follow; use "
             "SVGP, or detach X."
         )
-        raise ValueError(msg)
     model._check_same_data(batch)

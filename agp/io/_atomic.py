@@ -29,8 +29,7 @@ def check_replaceable(path: str | Path) -> None:
     else:
         kind = "a folder" if stat.S_ISDIR(old.st_mode) else "a pipe, a socket or a device"
     if kind:
-        msg = f"{path} is {kind}, which no file may replace; name a new file, or a regular file."
-        raise FileError(msg)
+        raise FileError(f"{path} is {kind}, which no file may replace; name a new file, or a regular file.")
 
 
 def check_writable(path: str | Path) -> None:
@@ -66,8 +65,7 @@ def explain_write_errors(path: str | Path) -> Iterator[None]:
         raise
     except (MemoryError, OSError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-        msg = f"{path} could not be written ({reason}); make room or name another file."
-        raise FileError(msg) from error
+        raise FileError(f"{path} could not be written ({reason}); make room or name another file.") from error
 
 
 def _stat(path: str | Path) -> os.stat_result | None:

@@ -33,11 +33,9 @@ def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str,
     with refusing(path, KIND, REMEDY):
         arrays, structure = unpack(path, most)
         if not isinstance(structure, dict) or structure.get("kind") != KIND or structure.get("version") != 1:
-            msg = f"it does not hold a {KIND} of version 1"
-            raise ValueError(msg)
+            raise ValueError(f"it does not hold a {KIND} of version 1")
         if not isinstance(structure.get("facts"), dict):
-            msg = "its structure has no dictionary 'facts'"
-            raise ValueError(msg)
+            raise ValueError("its structure has no dictionary 'facts'")
         return unflatten_arrays(structure.get("arrays"), arrays), structure["facts"]
 
 
@@ -72,8 +70,7 @@ def unflatten_arrays(layout: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     seen: list[str] = []
     out = _unflatten(layout, arrays, seen)
     if not isinstance(layout, dict) or sorted(seen) != sorted(arrays):
-        msg = "its structure does not name every array exactly once"
-        raise ValueError(msg)
+        raise ValueError("its structure does not name every array exactly once")
     return out
 
 
@@ -81,8 +78,7 @@ def _unflatten(layout: Any, arrays: Mapping[str, Any], seen: list[str]) -> Any:
     if isinstance(layout, dict):
         return {key: _unflatten(value, arrays, seen) for key, value in layout.items()}
     if not isinstance(layout, str) or layout not in arrays:
-        msg = f"its structure has {str(layout)[:80]!r} instead of the name of an array"
-        raise ValueError(msg)
+        raise ValueError(f"its structure has {str(layout)[:80]!r} instead of the name of an array")
     seen.append(layout)
     return arrays[layout]
 
@@ -90,17 +86,14 @@ def _unflatten(layout: Any, arrays: Mapping[str, Any], seen: list[str]) -> Any:
 def _path(prefix: str, key: Any) -> str:
     """Append a key to the prefix. Slashes in keys are escaped as in JSON pointers (RFC 6901), to make paths unique."""
     if not isinstance(key, str):
-        msg = f"{prefix}{key!r} cannot be saved: dictionary keys must be text."
-        raise TypeError(msg)
+        raise TypeError(f"{prefix}{key!r} cannot be saved: dictionary keys must be text.")
     return prefix + key.replace("~", "~0").replace("/", "~1")
 
 
 def _on_host(name: str, x: Any) -> Any:
     try:
         if backend_of(x).is_lazy:
-            msg = "its rows are lazy, but a file must contain all rows; save model.predictor() instead."
-            raise TypeError(msg)
+            raise TypeError("its rows are lazy, but a file must contain all rows; save model.predictor() instead.")
         return to_numpy(x)
     except TypeError as error:
-        msg = f"{name} cannot be saved: {error}"
-        raise TypeError(msg) from error
+        raise TypeError(f"{name} cannot be saved: {error}") from error

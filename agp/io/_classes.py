@@ -57,8 +57,7 @@ def name_of(cls: type) -> str:
     if is_agp_class(cls):
         return _agp_class_names()[cls]
     if cls.__module__.partition(".")[0] == "agp":
-        msg = f"{cls.__module__}.{cls.__qualname__} is private to agp"
-        raise TypeError(msg)
+        raise TypeError(f"{cls.__module__}.{cls.__qualname__} is private to agp")
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
@@ -68,16 +67,17 @@ def known_classes(classes: Iterable[type]) -> dict[str, type]:
     Raise a TypeError if a given class is neither a model class nor a dataclass.
     """
     if isinstance(classes, type):
-        msg = f"classes is {classes.__name__}, but must be a tuple of classes; write classes=({classes.__name__},)."
-        raise TypeError(msg)
+        raise TypeError(
+            f"classes is {classes.__name__}, but must be a tuple of classes; write classes=({classes.__name__},)."
+        )
     others = (*classes, *(cls for source in SOURCES for cls in source()))
     for cls in others:
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
-            msg = f"classes contains {cls!r}, which is not a model class; decorate it with @agp.tree.model."
-            raise TypeError(msg)
+            raise TypeError(f"classes contains {cls!r}, which is not a model class; decorate it with @agp.tree.model.")
         if any(tree.is_model_class(base) for base in cls.__mro__) and not tree.is_model_class(cls):
-            msg = f"{cls.__name__} inherits from a model but is not a model class; decorate it with @agp.tree.model."
-            raise TypeError(msg)
+            raise TypeError(
+                f"{cls.__name__} inherits from a model but is not a model class; decorate it with @agp.tree.model."
+            )
     return {name_of(cls): cls for cls in others} | _agp_classes()
 
 
@@ -87,8 +87,7 @@ def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
     Raise a FileError if no class or more than one class matches.
     """
     if not isinstance(name, str):
-        msg = f"its structure has {name!r:.80} instead of the name of a class"
-        raise TypeError(msg)
+        raise TypeError(f"its structure has {name!r:.80} instead of the name of a class")
     if name in known:
         return known[name]
     module, _, inside = name.rpartition(":")

@@ -44,16 +44,16 @@ def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
     if the structure is too large or contains a number that is not finite, or if an array has a reserved name.
     """
     if RESERVED in arrays:
-        msg = f"no array can have the name {RESERVED}; choose another name."
-        raise ValueError(msg)
+        raise ValueError(f"no array can have the name {RESERVED}; choose another name.")
     from safetensors.numpy import save
 
     text = json.dumps(structure, allow_nan=False)
     ordered = {name: _plain(name, x) for name, x in arrays.items()}
     content = save(ordered, {STRUCTURE: text, DIGEST: _digest(text, ordered)})
     if (size := int.from_bytes(content[:8], "little")) > HEADER_BYTES:
-        msg = f"names and structure take {size} bytes, but at most {HEADER_BYTES} fit in a file; shorten the settings."
-        raise ValueError(msg)
+        raise ValueError(
+            f"names and structure take {size} bytes, but at most {HEADER_BYTES} fit in a file; shorten the settings."
+        )
     return content
 
 
@@ -61,8 +61,7 @@ def _plain(name: str, x: Any) -> Any:
     """Convert an array to little-endian bytes in C order. safetensors writes the bytes in memory unchanged."""
     if x.dtype.name not in DTYPES.values():
         known = ", ".join(DTYPES.values())
-        msg = f"{name} has dtype {x.dtype}, which files do not support; convert it to one of {known}."
-        raise TypeError(msg)
+        raise TypeError(f"{name} has dtype {x.dtype}, which files do not support; convert it to one of {known}.")
     return x.astype(x.dtype.newbyteorder("<"), order="C", copy=False)
 
 
@@ -89,8 +88,7 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
     except FileError:
         raise
     except FileNotFoundError as error:
-        msg = f"there is no file {path}; {remedy}"
-        raise FileError(msg) from error
+        raise FileError(f"there is no file {path}; {remedy}") from error
     except (
         ArithmeticError,
         AttributeError,
@@ -103,8 +101,9 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
         ValueError,
     ) as error:
         said = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())
-        msg = f"{path} is not a {kind} of agp ({said.removesuffix('.') or type(error).__name__}); {remedy}"
-        raise FileError(msg) from error
+        raise FileError(
+            f"{path} is not a {kind} of agp ({said.removesuffix('.') or type(error).__name__}); {remedy}"
+        ) from error
 
 
 def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
@@ -115,12 +114,10 @@ def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], An
     with safe_open(path, framework="np") as file:
         metadata = file.metadata() or {}
         if not metadata.keys() >= {STRUCTURE, DIGEST}:
-            msg = "it is a safetensors file from another program"
-            raise ValueError(msg)
+            raise ValueError("it is a safetensors file from another program")
         arrays = {name: _array(file, name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     if metadata[DIGEST] != _digest(metadata[STRUCTURE], arrays):
-        msg = "its content does not match its digest: it is damaged"
-        raise ValueError(msg)
+        raise ValueError("its content does not match its digest: it is damaged")
     return arrays, json.loads(metadata[STRUCTURE], parse_constant=_no_number)
 
 
@@ -128,19 +125,15 @@ def _check_header(path: str | Path, most: float) -> None:
     """Check the size of a file and the length of its header, which is stored in the first eight bytes."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for a writer
-        msg = "it is not a regular file"
-        raise ValueError(msg)
+        raise ValueError("it is not a regular file")
     if status.st_size > most:  # a sparse file is small on disk, but not in memory
-        msg = f"it has {status.st_size} bytes, but at most {most} are expected"
-        raise ValueError(msg)
+        raise ValueError(f"it has {status.st_size} bytes, but at most {most} are expected")
     with Path(path).open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
     if size > status.st_size - 8:
-        msg = "it is truncated, or not a safetensors file"
-        raise ValueError(msg)
+        raise ValueError("it is truncated, or not a safetensors file")
     if size > HEADER_BYTES:
-        msg = f"its header has {size} bytes, but at most {HEADER_BYTES} are allowed"
-        raise ValueError(msg)
+        raise ValueError(f"its header has {size} bytes, but at most {HEADER_BYTES} are allowed")
 
 
 def _array(file: Any, name: str) -> Any:
@@ -148,16 +141,13 @@ def _array(file: Any, name: str) -> Any:
     part = file.get_slice(name)
     dtype = part.get_dtype()
     if dtype not in DTYPES:
-        msg = f"{name} has the unsupported type {dtype}"
-        raise ValueError(msg)
+        raise ValueError(f"{name} has the unsupported type {dtype}")
     np.empty(part.get_shape(), DTYPES[dtype])  # raises a MemoryError where safetensors would panic
     x = file.get_tensor(name)
     if dtype == "BOOL" and np.any(x.view(np.uint8) > 1):
-        msg = f"{name} has Booleans other than 0 and 1"
-        raise ValueError(msg)
+        raise ValueError(f"{name} has Booleans other than 0 and 1")
     return x
 
 
 def _no_number(name: str) -> None:
-    msg = f"its structure contains {name}, but numbers must be finite"
-    raise ValueError(msg)
+    raise ValueError(f"its structure contains {name}, but numbers must be finite")

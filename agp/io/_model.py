@@ -8,14 +8,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import Backend, backend_of, get_backend
-from agp.errors import BackendError, FileError
+from agp.backend import Array, Backend, backend_of, get_backend, like
+from agp.checks import check_leaf_like
+from agp.errors import BackendError, FileError, NonFiniteError, NotPositiveDefiniteError
 from agp.io._atomic import explain_write_errors, remove_leftovers, write_atomically
 from agp.io._checkpoint import arrays_by_path
 from agp.io._classes import known_classes
 from agp.io._container import pack, refusing, unpack
 from agp.io._structure import array_leaves, decode_model, structure_of
-from agp.io._trial import check_whole_model
+from agp.likelihoods import Likelihood
+from agp.models import Model
+from agp.predictors import Predictor
+from agp.priors import check_priors
+from agp.processes import MixedPrecision
+from agp.repairs import collect_reports
 
 VERSION = 1
 KIND = "model"
@@ -107,8 +113,7 @@ def save_with_metadata(path: str | Path, model: Any, notes: Mapping[str, Any]) -
     if not tree.is_model(model):
         cls = model if isinstance(model, type) else type(model)
         what = f"{'the class ' if model is cls else ''}{cls.__module__}.{cls.__qualname__}"
-        msg = f"agp.save takes a model, a part of a model, or an estimator of agp.estimators, not {what}."
-        raise TypeError(msg)
+        raise TypeError(f"agp.save takes a model, a part of a model, or an estimator of agp.estimators, not {what}.")
     structures, arrays = {}, arrays_by_path({BESIDE.removesuffix("/"): dict(stored.arrays)})
     for name, part in {"": model, **stored.parts}.items():
         structures[name], leaves = _encode_model(path, part)
@@ -137,8 +142,9 @@ def _encode_model(path: str | Path, model: Any) -> tuple[Any, dict[str, Any]]:
         decode_model(structure, arrays, classes, path)
         check_whole_model(model)
     except (LookupError, TypeError, ValueError) as error:
-        msg = f"the model cannot be saved: {str(error).removesuffix('.')}."
-        raise (TypeError if isinstance(error, TypeError) else ValueError)(msg) from error
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(
+            f"the model cannot be saved: {str(error).removesuffix('.')}."
+        ) from error
     return structure, arrays
 
 
@@ -211,8 +217,7 @@ def load_with_metadata(
 ) -> tuple[Any, dict[str, Any]]:
     """Load like `load`, and return the object and the notes that `save_with_metadata` added."""
     if dtype not in (None, *DTYPES):
-        msg = f"dtype is {dtype!r}, but must be one of {', '.join(DTYPES)}."
-        raise ValueError(msg)
+        raise ValueError(f"dtype is {dtype!r}, but must be one of {', '.join(DTYPES)}.")
     known = known_classes(classes)
     with refusing(path, KIND, REMEDY):
         arrays, content = unpack(path)
@@ -251,17 +256,15 @@ def _check_kind(path: str | Path, content: Any) -> None:
     found = content if isinstance(content, dict) else {}
     kind, version = found.get("kind"), found.get("version")
     if kind == "checkpoint":
-        msg = f"{path} is a checkpoint, not a {KIND}; resume it with agp.train(..., checkpoint=...)."
-        raise FileError(msg)
+        raise FileError(f"{path} is a checkpoint, not a {KIND}; resume it with agp.train(..., checkpoint=...).")
     if type(version) is int and version > VERSION:
-        msg = f"{path} has format {version!s:.20}, but this version of agp reads format {VERSION}; upgrade agp."
-        raise FileError(msg)
+        raise FileError(
+            f"{path} has format {version!s:.20}, but this version of agp reads format {VERSION}; upgrade agp."
+        )
     if version != VERSION or kind not in (KIND, *HOMES):
-        msg = f"it holds {kind!r:.80} of version {version!r:.80}"
-        raise ValueError(msg)
+        raise ValueError(f"it holds {kind!r:.80} of version {version!r:.80}")
     if not isinstance(found.get("facts"), dict) or "model" not in found:
-        msg = "it holds no model"
-        raise ValueError(msg)
+        raise ValueError("it holds no model")
 
 
 def _kind_named(name: str, path: str | Path) -> Kind:
@@ -269,8 +272,7 @@ def _kind_named(name: str, path: str | Path) -> Kind:
     try:
         importlib.import_module(HOMES[name])
     except ImportError as error:
-        msg = f"{path} holds an {name}: {error}"
-        raise ImportError(msg) from error
+        raise ImportError(f"{path} holds an {name}: {error}") from error
     return _KINDS[name]
 
 
@@ -280,8 +282,7 @@ def _place(
     """Return the backend and the device (None: the default) for a file's arrays, or None if no backend is named."""
     wrote, there = content.get("backend"), content.get("device")
     if not isinstance(wrote, str | None) or not isinstance(there, str | None):
-        msg = "its backend or its device is not text"
-        raise TypeError(msg)
+        raise TypeError("its backend or its device is not text")
     if wrote is None and backend is None:
         return None
     try:
@@ -290,20 +291,75 @@ def _place(
         if backend is not None:
             raise
         hint = 'name another library, such as backend="numpy"'
-        msg = f"{path} was written with {wrote:.80}, which is not available here; {hint}."
-        raise FileError(msg) from error
+        raise FileError(f"{path} was written with {wrote:.80}, which is not available here; {hint}.") from error
     devices = B.devices()
     names = ", ".join(devices)
     if device is not None:
         # "cuda" matches "cuda:0", "cuda:1", ...
         if not any(name == device or name.startswith(f"{device}:") for name in devices):
-            msg = f"device is {device!r}, but {B.name} has only {names} here."
-            raise FileError(msg)
+            raise FileError(f"device is {device!r}, but {B.name} has only {names} here.")
         return B, device
     if wrote == B.name and there and there not in devices:
-        msg = (
+        raise FileError(
             f"{path} was written on the device {there!r:.80} of {B.name}, but {B.name} has only {names} here; "
             "choose a device."
         )
-        raise FileError(msg)
     return B, (there or None) if wrote == B.name else None
+
+
+# -- checks of models before they are saved and after they are loaded -------------------------------------------------
+
+
+def check_whole_model(model: Any) -> None:
+    """Check that the arrays of a model or a model part match each other, are finite and satisfy their constraints.
+
+    If the model is complete, also predict at one input, with only the first row of the model's data, which quickly
+    reveals shapes that do not match. Numerical problems, such as a matrix without a Cholesky factor, are not errors
+    here. If a check fails, raise a TypeError or ValueError, which names the leaf if only one is at fault.
+    """
+    arrays = array_leaves(model)
+    apart = {
+        tree.join_path(path, name) for path, one in tree.nodes(model, MixedPrecision).items() for name in one.in_float64
+    }
+    for leaf in tree.describe(model):
+        if leaf.name in arrays and leaf.name not in apart:
+            check_leaf_like(leaf, *next(iter(arrays.items())))
+    for leaf in tree.describe(model):
+        if leaf.name in arrays and bool(leaf.constraint.is_violated(leaf.value)):
+            raise ValueError(f"the leaf {leaf.name} is not {leaf.constraint.name} and finite")
+    for likelihood in tree.nodes(model, Likelihood).values():
+        if not tree.missing(likelihood) and array_leaves(likelihood).keys() == tree.leaves(likelihood).keys():
+            likelihood.check_parameters()
+    if isinstance(model, Model):
+        if missing := tree.missing(model) + [name for name in tree.leaves(model) if name not in arrays]:
+            raise ValueError(f"the leaf {missing[0]} has no array; build the model with from_data")
+        check_priors(model)
+        small = model._on_first_datum()
+        _, held = small._reference()
+        same_width = held.ndim == 2 and held.shape[1] == small._width
+        _try_input(small, held[:1, :] if same_width else _zeros(held, small._width))
+    elif isinstance(model, Predictor) and not tree.missing(model):
+        _try_input(model, _zeros(model.reference[1], model.width))
+
+
+def _zeros(reference: Array, width: int) -> Array:
+    return backend_of(reference).xp.zeros((1, width), **like(reference))
+
+
+def _try_input(model: Model | Predictor, X: Array) -> None:
+    """Raise an error unless the model predicts all its outputs at X [1, D]."""
+    with collect_reports():  # warnings are issued when the model is used
+        try:
+            found = model.predict(X)
+            model.predict(X, observed=True)
+        except (NonFiniteError, NotPositiveDefiniteError):
+            return
+        except (TypeError, ValueError):
+            raise
+        except Exception as error:  # each library raises its own errors if shapes do not match
+            raise ValueError(f"the shapes of its leaves do not match: {type(error).__name__}: {error}") from error
+    for name, moment in found._asdict().items():
+        if tuple(moment.shape)[-2:] != (1, model.outputs):
+            raise ValueError(
+                f"its predicted {name} has shape {tuple(moment.shape)}, but the model has {model.outputs} outputs"
+            )

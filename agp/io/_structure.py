@@ -59,16 +59,11 @@ def _encode_node(x: Any, path: str, classes: dict[str, type]) -> dict[str, Any]:
         value = getattr(x, field.name)
         if not field.init:
             _refuse(place, "the constructor does not accept this field")
-        fields[field.name] = (
-            _encode_leaf(value, place) if field.name in leaves else _encode_setting(value, place, classes)
-        )
+        if field.name not in leaves:
+            fields[field.name] = _encode_setting(value, place, classes)
+        else:
+            fields[field.name] = _finite(value, place) if value is None or _is_plain_number(value) else ARRAY
     return {"class": name, "fields": fields}
-
-
-def _encode_leaf(value: Any, place: str) -> Any:
-    if value is None or _is_plain_number(value):
-        return _finite(value, place)
-    return ARRAY
 
 
 def _finite(given: Any, place: str) -> Any:
@@ -76,8 +71,7 @@ def _finite(given: Any, place: str) -> Any:
     if isinstance(given, (list, tuple)):
         return tuple(_finite(part, place) for part in given)
     if given is not None and not math.isfinite(given):
-        msg = f"the leaf {place} is not finite"
-        raise ValueError(msg)
+        raise ValueError(f"the leaf {place} is not finite")
     return given
 
 
@@ -96,11 +90,10 @@ def _encode_setting(value: Any, place: str, classes: dict[str, type]) -> Any:
 
 
 def _refuse(place: str, reason: str) -> NoReturn:
-    msg = (
+    raise TypeError(
         f"{place or 'the model'} cannot be saved, because {reason}; files hold numbers, text, Booleans, None, tuples, "
         "parts of models, and arrays declared as leaves."
     )
-    raise TypeError(msg)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -115,40 +108,34 @@ def decode_model(structure: Any, arrays: Mapping[str, Any], known: Mapping[str, 
     model = _read_node(structure, "", arrays, known, path)
     found = array_leaves(model) if tree.is_model(model) else {}
     if found.keys() != arrays.keys():
-        msg = f"its structure does not contain the array {min(arrays.keys() - found.keys())}"
-        raise ValueError(msg)
+        raise ValueError(f"its structure does not contain the array {min(arrays.keys() - found.keys())}")
     return model
 
 
 def _read_node(node: Any, place: str, *given: Any) -> Any:
     arrays, known, path = given
     if not isinstance(node, dict) or node.keys() != {"class", "fields"} or not isinstance(node["fields"], dict):
-        msg = f"its structure has {str(node)[:80]!r} instead of a part of a model"
-        raise ValueError(msg)
+        raise ValueError(f"its structure has {str(node)[:80]!r} instead of a part of a model")
     cls, fields = find_class(node["class"], known, path), node["fields"]
     if unknown := fields.keys() - {field.name for field in dataclasses.fields(cls) if field.init}:
-        msg = f"{cls.__name__} has no field {min(unknown)[:80]}"
-        raise ValueError(msg)
+        raise ValueError(f"{cls.__name__} has no field {min(unknown)[:80]}")
     leaves = tree.leaf_fields(cls) if tree.is_model_class(cls) else frozenset()
     values = {}
     for name, x in fields.items():
         here = tree.join_path(place, name)
         values[name] = _read_leaf(x, here, arrays) if name in leaves else _read(x, here, *given)
         if is_agp_class(cls) and name not in leaves and not fits(values[name], resolved_annotations(cls)[name]):
-            msg = f"{here} is {values[name]!r:.80}, which {cls.__name__} does not accept"
-            raise ValueError(msg)
+            raise ValueError(f"{here} is {values[name]!r:.80}, which {cls.__name__} does not accept")
     return cls(**values)
 
 
 def _read_leaf(x: Any, place: str, arrays: Mapping[str, Any]) -> Any:
     if x == ARRAY:
         if place not in arrays:
-            msg = f"it has no array {place}"
-            raise ValueError(msg)
+            raise ValueError(f"it has no array {place}")
         return arrays[place]
     if x is not None and not _is_plain_number(x):
-        msg = f"{place} is {x!r:.80}, which is not an array"
-        raise ValueError(msg)
+        raise ValueError(f"{place} is {x!r:.80}, which is not an array")
     return _finite(x, place)
 
 

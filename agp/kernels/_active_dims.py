@@ -115,5 +115,4 @@ class ActiveDims(Kernel):
         elif width is not None and max(numbers) >= width:
             problem = f"the inputs have {width} columns, numbered from 0 to {width - 1}"
         if problem is not None:
-            msg = f"{type(self.kernel).__name__} on columns {self.columns}: {problem}."
-            raise ValueError(msg)
+            raise ValueError(f"{type(self.kernel).__name__} on columns {self.columns}: {problem}.")

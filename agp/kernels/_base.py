@@ -196,8 +196,9 @@ class Kernel(Stackable, tree.Part, ABC):
             If a variance has no value yet.
         """
         if "variance" in tree.missing(self):
-            msg = f"{type(self).__name__} has no variance to scale; pass variance=, or call from_data(X, variance)."
-            raise ValueError(msg)
+            raise ValueError(
+                f"{type(self).__name__} has no variance to scale; pass variance=, or call from_data(X, variance)."
+            )
         if "variance" not in tree.leaves(self):
             from agp.kernels._composites import Scaled  # a subclass
 
@@ -227,11 +228,10 @@ class Kernel(Stackable, tree.Part, ABC):
         TypeError
             If the kernel or a part of it has no features.
         """
-        msg = (
+        raise TypeError(
             f"{type(self).__name__} has no random features, so its functions cannot be sampled; implement "
             "`random_features`, or call `sample` at fixed inputs."
         )
-        raise TypeError(msg)
 
     def on(self, columns: int | str | Iterable[int | str], /) -> "ActiveDims":
         """Return this kernel applied to the given input columns, in the given order.

@@ -45,8 +45,9 @@ def parse_kernel(name: str, *others: str) -> Kernel:
         part = PART.match(name, at)
         if part is None:
             rest = repr(name[at:].strip()) if name[at:].strip() else "nothing"
-            msg = f"the kernel {name!r} has {rest} where a kernel should be; write it as in 'rbf*linear + white'."
-            raise ValueError(msg)
+            raise ValueError(
+                f"the kernel {name!r} has {rest} where a kernel should be; write it as in 'rbf*linear + white'."
+            )
         if operation == "+":
             terms.append([])
         terms[-1].append(_single_kernel(part, name, others))
@@ -60,14 +61,14 @@ def _single_kernel(part: re.Match[str], name: str, others: tuple[str, ...]) -> K
     if kind not in KERNELS:
         where = f" in {name!r}" if kind != name else ""
         known = ", ".join((*others, *KERNELS))
-        msg = f"unknown kernel {kind!r}{where}; choose from {known}, or sums and products such as rbf*linear+white."
-        raise ValueError(msg)
+        raise ValueError(
+            f"unknown kernel {kind!r}{where}; choose from {known}, or sums and products such as rbf*linear+white."
+        )
     kernel = KERNELS[kind]()
     if value is not None:
         takes = next((field for field in ("period", "lengthscale") if field in vars(kernel)), None)
         if takes is None:
-            msg = f"the kernel {kind!r} in {name!r} takes no number; leave the number out."
-            raise ValueError(msg)
+            raise ValueError(f"the kernel {kind!r} in {name!r} takes no number; leave the number out.")
         kernel = KERNELS[kind](**{takes: float(value)})
     if part["columns"] is None:
         return kernel

@@ -178,8 +178,7 @@ class Product(_Composite):
 def multiplier_of(number: Any) -> float:
     value = float(number)
     if not (math.isfinite(value) and value > 0.0):
-        msg = f"a kernel cannot be multiplied by {number!r}; use a positive finite number."
-        raise ValueError(msg)
+        raise ValueError(f"a kernel cannot be multiplied by {number!r}; use a positive finite number.")
     return value
 
 

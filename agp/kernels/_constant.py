@@ -154,8 +154,7 @@ class White(_WithoutInputs):
         return Linearisation(self.variance * B.xp.eye(X.shape[0], **B.like(X)), pull, times)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
-        msg = (
+        raise TypeError(
             "White is independent noise, not a function of the inputs, so there is no function to sample; use the "
             "likelihood's noise instead."
         )
-        raise TypeError(msg)

@@ -16,19 +16,17 @@ def check_number(kernel: Any, name: str, /) -> None:
     """Raise ValueError unless this leaf of the kernel is scalar (0-d); for use in `Kernel.check`."""
     shape = _shape(kernel, name)
     if shape != ():
-        msg = f"{type(kernel).__name__} has {name} of shape {shape}; pass one number."
-        raise ValueError(msg)
+        raise ValueError(f"{type(kernel).__name__} has {name} of shape {shape}; pass one number.")
 
 
 def check_per_column(kernel: Any, name: str, width: int, /) -> None:
     """Raise ValueError unless this leaf is scalar (0-d) or has one entry per column; there are `width` columns."""
     shape = _shape(kernel, name)
     if shape not in ((), (width,)):
-        msg = (
+        raise ValueError(
             f"{type(kernel).__name__} has {name}s of shape {shape}, but the inputs have {width} columns; "
             f"pass one {name}, or one for each column."
         )
-        raise ValueError(msg)
 
 
 def per_column(by_column: Array, leaf: Array) -> Array:

@@ -254,14 +254,12 @@ class Seasonal(Winding):
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         if self.period is None:
-            msg = (
+            raise ValueError(
                 "Seasonal has no period; pass period= in units of the inputs, or use Periodic, which trains the period."
             )
-            raise ValueError(msg)
         self = tree.place_leaves(self, X)
         period = to_numpy(self.period)
         if not ((period > 0.0) & (period < math.inf)).all():
-            msg = f"period of Seasonal is {period}, but must be positive and finite."
-            raise ValueError(msg)
+            raise ValueError(f"period of Seasonal is {period}, but must be positive and finite.")
         ones = backend_of(X).xp.ones_like(X[0, :])
         return tree.with_defaults(self, variance=variance, lengthscale=ones, variance_unit=variance)

@@ -65,11 +65,10 @@ class Stationary(ConstantVariance):
         g(r2) is the average of cos(w^T r) over such frequencies w, for any r [width] with r^T r = r2. This method is
         needed only for sampling functions. Raise TypeError if the kernel does not implement it.
         """
-        msg = (
+        raise TypeError(
             f"{type(self).__name__} has no spectral sampler, so its functions cannot be sampled; implement "
             "`frequencies`, or call `sample` at fixed inputs."
         )
-        raise TypeError(msg)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         waves = Waves(asarray_like(self.frequencies(rng, count, width), self.lengthscale) / self.lengthscale)

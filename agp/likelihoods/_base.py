@@ -159,12 +159,11 @@ class Likelihood(tree.Part, ABC):
         _, alpha, var_bar = pullback(backend_of(ell).xp.ones_like(ell))
         if alpha is None or var_bar is None:
             name = type(self).__name__
-            msg = (
+            raise TypeError(
                 f"{name} returns no derivative of its expected log density with respect to the "
                 f"{'mean' if alpha is None else 'variance'}, but this derivative is needed for natural gradients "
                 "and sites; return it from the pullback, or define site_gradients."
             )
-            raise TypeError(msg)
         return alpha, -2.0 * var_bar
 
     def shared_site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
@@ -194,8 +193,7 @@ class Likelihood(tree.Part, ABC):
             If the likelihood has no Gaussian noise.
         """
         self.check_takes_noise()
-        msg = f"{type(self).__name__} does not define with_noise."
-        raise TypeError(msg)
+        raise TypeError(f"{type(self).__name__} does not define with_noise.")
 
     def check_noise(self, noise: Array | None, /) -> None:
         """Raise ValueError if the trained and the known noise variance of a row are both zero."""
@@ -206,8 +204,9 @@ class Likelihood(tree.Part, ABC):
     def check_takes_noise(self) -> None:
         """Raise TypeError unless rows may have known noise variances."""
         if not self.takes_noise:
-            msg = f"noise is given, but the likelihood is {type(self).__name__}; omit noise=, or use Gaussian."
-            raise TypeError(msg)
+            raise TypeError(
+                f"noise is given, but the likelihood is {type(self).__name__}; omit noise=, or use Gaussian."
+            )
 
     def variance_cost(self) -> Array | None:
         """Return the decrease in expected log density per unit of latent variance, 0-d or [P].
@@ -321,8 +320,9 @@ class Likelihood(tree.Part, ABC):
         """Return `mixture`, mu and var with all arrays on the host. Raise TypeError for traced arrays."""
         if not backend_of(mu).is_concrete(mu):
             name = type(self).__name__
-            msg = f"{what} of {name} are computed on the host, not in traced functions; do not trace this method."
-            raise TypeError(msg)
+            raise TypeError(
+                f"{what} of {name} are computed on the host, not in traced functions; do not trace this method."
+            )
         mu, var = as_widest_float(to_numpy(mu)), as_widest_float(to_numpy(var))
         mixture = self._host_copy(mu).mixture
         if shares is None:
@@ -334,8 +334,9 @@ class Likelihood(tree.Part, ABC):
 
         Raise TypeError if the likelihood does not define tails.
         """
-        msg = f"{type(self).__name__} has no distribution function for quantiles; define `observation_model`."
-        raise TypeError(msg)
+        raise TypeError(
+            f"{type(self).__name__} has no distribution function for quantiles; define `observation_model`."
+        )
 
     def mixture(self, mu: Any, var: Any, /, shares: Any = None) -> Mixture:
         """Return the tails of predicted observations on the host, for latent means and variances [S, N, P].
@@ -358,8 +359,7 @@ class Likelihood(tree.Part, ABC):
 
     def _sample(self, f: Any, rng: Any) -> Any:
         """Draw observations as `sample` does, as NumPy arrays of float64."""
-        msg = f"{type(self).__name__} cannot draw observations; define `_sample`."
-        raise TypeError(msg)
+        raise TypeError(f"{type(self).__name__} cannot draw observations; define `_sample`.")
 
     def _host_copy(self, reference: Any) -> Self:
         """Return a copy with all leaves as float64 NumPy arrays; `reference` is passed to `tree.place_leaves`."""
@@ -425,8 +425,7 @@ def forward(path: str) -> Any:
 def check_number(name: str, value: Array) -> None:
     """Raise ValueError unless a parameter is 0-d."""
     if value.ndim != 0:
-        msg = f"{name} has shape {tuple(value.shape)}, but must be one number."
-        raise ValueError(msg)
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, but must be one number.")
 
 
 def check_by_output(name: str, value: Any, outputs: int | None = None, /) -> None:
@@ -440,19 +439,20 @@ def check_by_output(name: str, value: Any, outputs: int | None = None, /) -> Non
     if len(shape) == 3:
         return
     if len(shape) > 1:
-        msg = f"{name} has shape {shape}, but must be one number or one per output."
-        raise ValueError(msg)
+        raise ValueError(f"{name} has shape {shape}, but must be one number or one per output.")
     if shape and outputs not in (None, shape[0]):
-        msg = f"{name} has {shape[0]} entries, but there are {outputs} outputs; give one number, or one per output."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{name} has {shape[0]} entries, but there are {outputs} outputs; give one number, or one per output."
+        )
 
 
 def _by_sample(mu: Array, var: Array, samples: int) -> tuple[Array, Array]:
     """Reshape latent means and variances from [S N, P] to [S, N, P]."""
     S = check_whole("samples", samples)
     if mu.shape[0] % S:
-        msg = f"mu has {mu.shape[0]} rows, which is not a multiple of samples={S}; give S rows for each test input."
-        raise ValueError(msg)
+        raise ValueError(
+            f"mu has {mu.shape[0]} rows, which is not a multiple of samples={S}; give S rows for each test input."
+        )
     xp, shape = backend_of(mu).xp, (S, mu.shape[0] // S, mu.shape[1])
     return xp.reshape(mu, shape), xp.reshape(var, shape)
 

@@ -154,8 +154,7 @@ class Bernoulli(OrderedCategories, ByQuadrature):
 
     def check_parameters(self) -> None:
         if not 0.0 <= self.squash < 0.5:
-            msg = f"squash is {self.squash!r}, but must be at least 0 and less than 0.5."
-            raise ValueError(msg)
+            raise ValueError(f"squash is {self.squash!r}, but must be at least 0 and less than 0.5.")
         check_choice("link", self.link, LINKS)
         super().check_parameters()
 
@@ -164,5 +163,4 @@ class Bernoulli(OrderedCategories, ByQuadrature):
         bad = (y != 0.0) & (y != 1.0)
         if bool(xp.any(bad)):
             example = float(xp.max(xp.where(bad, y, xp.full_like(y, -math.inf))))
-            msg = f"labels must be 0 or 1 for the Bernoulli likelihood; found {example:g}."
-            raise ValueError(msg)
+            raise ValueError(f"labels must be 0 or 1 for the Bernoulli likelihood; found {example:g}.")

@@ -169,8 +169,7 @@ class Beta(ByPanels, ByQuadrature):
         xp = backend_of(y).xp
         low, high = float(xp.min(y)), float(xp.max(y))
         if not (low > 0.0 and high < 1.0):
-            msg = (
+            raise ValueError(
                 f"targets must be between 0 and 1, both excluded, for the Beta likelihood; found "
                 f"{high if low > 0.0 else low:g}."
             )
-            raise ValueError(msg)

@@ -57,11 +57,10 @@ class MultiClass(Likelihood):
 
     def latents(self, columns: int, /) -> int:
         if columns != 1:
-            msg = (
+            raise ValueError(
                 f"y has {columns} columns, but {type(self).__name__} takes one column of labels 0 to "
                 f"{self.classes - 1}."
             )
-            raise ValueError(msg)
         return self.classes
 
     def is_label(self, y: Array) -> Array:
@@ -73,11 +72,10 @@ class MultiClass(Likelihood):
         return backend_of(y).xp.astype(self.is_label(y), y.dtype)
 
     def _on_host(self, what: str, mu: Array, var: Array, shares: Array | None) -> tuple[Any, Any, Any]:
-        msg = (
+        raise TypeError(
             f"{type(self).__name__} predicts classes without an order, so there are no {what}; call `predict` for "
             "class probabilities, or use Ordinal for ordered classes."
         )
-        raise TypeError(msg)
 
     def check_parameters(self) -> None:
         check_whole("classes", self.classes, least=2)
@@ -94,10 +92,8 @@ def check_labels(y: Array, classes: int, name: str) -> None:
     fraction = y != xp.floor(y)
     if bool(xp.any(fraction)):
         example = float(xp.max(xp.where(fraction, y, xp.full_like(y, -math.inf))))
-        msg = f"labels must be whole numbers from 0 to {classes - 1}; found {example:g}."
-        raise ValueError(msg)
+        raise ValueError(f"labels must be whole numbers from 0 to {classes - 1}; found {example:g}.")
     lowest, highest = float(xp.min(y)), float(xp.max(y))
     if lowest < 0.0 or highest >= classes:
         found = lowest if lowest < 0.0 else highest
-        msg = f"labels must be from 0 to {classes - 1} for {name} with classes={classes}; found {found:g}."
-        raise ValueError(msg)
+        raise ValueError(f"labels must be from 0 to {classes - 1} for {name} with classes={classes}; found {found:g}.")

@@ -64,8 +64,7 @@ class Counts(LogLink):
     def check_parameters(self) -> None:
         super().check_parameters()
         if not 0.0 < self.exposure < math.inf:
-            msg = f"exposure is {self.exposure!r}, but must be positive and finite."
-            raise ValueError(msg)
+            raise ValueError(f"exposure is {self.exposure!r}, but must be positive and finite.")
 
     def check_targets(self, y: Array, /) -> None:
         xp = backend_of(y).xp
@@ -73,8 +72,9 @@ class Counts(LogLink):
         if bool(xp.any(bad)):
             example = float(xp.min(xp.where(bad, y, xp.full_like(y, math.inf))))
             name = type(self).__name__
-            msg = f"counts must be whole numbers of at least 0 for the {name} likelihood; found {example:g}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"counts must be whole numbers of at least 0 for the {name} likelihood; found {example:g}."
+            )
 
 
 @tree.model

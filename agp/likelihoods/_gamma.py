@@ -76,8 +76,9 @@ class GammaForm(LogLink):
     def check_targets(self, y: Array, /) -> None:
         xp = backend_of(y).xp
         if not bool(xp.all(y > 0.0)):
-            msg = f"targets must be positive for the {type(self).__name__} likelihood; found {float(xp.min(y)):g}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"targets must be positive for the {type(self).__name__} likelihood; found {float(xp.min(y)):g}."
+            )
 
     def mixture(self, mu: Any, var: Any, /, shares: Any = None) -> Mixture:
         return marginal_mixture(_observation_model(self._shape_like(mu)), mu, var, shares)

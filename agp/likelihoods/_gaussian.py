@@ -88,8 +88,7 @@ class Gaussian(Likelihood):
     def check_noise(self, noise: Array | None, /) -> None:
         xp = backend_of(self.noise_variance).xp
         if bool(xp.any(self.noise_variance == 0.0)) and (noise is None or not bool(xp.all(noise > 0.0))):
-            msg = "noise_variance is 0, but rows have no known noise; pass noise=, or omit noise_variance."
-            raise ValueError(msg)
+            raise ValueError("noise_variance is 0, but rows have no known noise; pass noise=, or omit noise_variance.")
 
     def noise_at(self, mu: Array, /) -> Array:
         """Return the noise variances, which broadcast with moments [n, P] or [S n, P] of the latent functions."""

@@ -93,11 +93,10 @@ class LatentNoiseGaussian(Likelihood):
 
     def check_offset(self, offset: Array | None, /) -> None:
         if offset is not None and offset.shape[-1] == 1:
-            msg = (
+            raise ValueError(
                 f"offset has one column, but half of the latent functions of {type(self).__name__} define the noise; "
                 "pass offset [N, 2 K], with zeros for the noise."
             )
-            raise ValueError(msg)
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         """Return the means and variances of observations [N, K], for latent means and variances [N, 2 K]."""

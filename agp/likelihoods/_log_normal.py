@@ -104,8 +104,7 @@ class LogNormal(Likelihood):
 
     def __post_init__(self) -> None:
         if not isinstance(self.logs, Gaussian):
-            msg = f"logs is {self.logs!r}, but must be Gaussian(...), the likelihood of log y."
-            raise TypeError(msg)
+            raise TypeError(f"logs is {self.logs!r}, but must be Gaussian(...), the likelihood of log y.")
 
     def from_data(self, variance: float, /) -> Self:
         return tree.replace(self, {"logs": self.logs.from_data(variance)})
@@ -119,8 +118,7 @@ class LogNormal(Likelihood):
     def check_targets(self, y: Array, /) -> None:
         xp = backend_of(y).xp
         if bool(xp.any(y <= 0.0)):
-            msg = f"targets must be positive for the LogNormal likelihood; found {float(xp.min(y)):g}."
-            raise ValueError(msg)
+            raise ValueError(f"targets must be positive for the LogNormal likelihood; found {float(xp.min(y)):g}.")
 
 
 def _log_jacobian(log_y: Array) -> Array:

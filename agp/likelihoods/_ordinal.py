@@ -119,11 +119,10 @@ class Ordinal(OrderedCategories, ByQuadrature):
     def check_parameters(self) -> None:
         check_whole("classes", self.classes, least=2)
         if tuple(self.edges.shape) != (self.classes - 1,):
-            msg = (
+            raise ValueError(
                 f"edges has shape {tuple(self.edges.shape)}, but must have shape ({self.classes - 1},) for "
                 f"classes={self.classes}."
             )
-            raise ValueError(msg)
         super().check_parameters()
 
     def check_targets(self, y: Array, /) -> None:

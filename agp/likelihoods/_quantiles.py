@@ -46,8 +46,9 @@ def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
         For more than `MAX_NODES` nodes.
     """
     if points > MAX_NODES:
-        msg = f"points is {points}, but Gauss-Hermite weights are finite only up to {MAX_NODES} points; use about 20."
-        raise ValueError(msg)
+        raise ValueError(
+            f"points is {points}, but Gauss-Hermite weights are finite only up to {MAX_NODES} points; use about 20."
+        )
     nodes, weights = np.polynomial.hermite.hermgauss(points)
     return tuple(map(float, nodes)), tuple(map(float, weights / np.sqrt(np.pi)))
 
@@ -213,10 +214,10 @@ def _quantile(mixture: Mixture, level: float) -> Numbers:
     beyond = bracket[0] == bracket[1]  # an end of the range, if the excess is not 0
     low, high, best = _root(lambda x: excess(place(x)), *bracket)
     if mixture.place is not None:
-        found = _whole(mixture, excess, place(low), place(high))
+        quantiles = _whole(mixture, excess, place(low), place(high))
     else:
-        found = np.where(beyond & (bracket[2] > 0.0), -np.inf, mixture.value(place(best)))
-    return np.where(beyond & (bracket[2] < 0.0), np.inf, found)
+        quantiles = np.where(beyond & (bracket[2] > 0.0), -np.inf, mixture.value(place(best)))
+    return np.where(beyond & (bracket[2] < 0.0), np.inf, quantiles)
 
 
 def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:

@@ -128,6 +128,5 @@ class RobustMax(MultiClass):
         super().check_parameters()
         for name, value, limit in (("epsilon", self.epsilon, 1.0), ("squash", self.squash, 0.5)):
             if not 0.0 < value < limit:
-                msg = f"{name} is {value!r}, but must be more than 0 and less than {limit:g}."
-                raise ValueError(msg)
+                raise ValueError(f"{name} is {value!r}, but must be more than 0 and less than {limit:g}.")
         check_points(self.points)

@@ -147,6 +147,5 @@ class StudentT(ByPanels, ByQuadrature):
     def check_parameters(self) -> None:
         check_by_output("scale", self.scale)
         if not 0.0 < self.degrees_of_freedom < math.inf:
-            msg = f"degrees_of_freedom is {self.degrees_of_freedom!r}, but must be positive and finite."
-            raise ValueError(msg)
+            raise ValueError(f"degrees_of_freedom is {self.degrees_of_freedom!r}, but must be positive and finite.")
         super().check_parameters()

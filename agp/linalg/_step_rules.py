@@ -51,8 +51,9 @@ class log_linear_step:  # noqa: N801 - reads as the function that it is
         _check_size("start", self.start)
         _check_size("end", self.end)
         if not self.steps > 1:
-            msg = f"steps is {self.steps!r}, but must be at least 2; for one size, use constant_step({self.end!r})."
-            raise ValueError(msg)
+            raise ValueError(
+                f"steps is {self.steps!r}, but must be at least 2; for one size, use constant_step({self.end!r})."
+            )
 
     def __call__(self, count: Array, _eigenvalue: Array, /) -> Array:
         """Return gamma_t (0-d)."""
@@ -89,5 +90,4 @@ class doubling_step:  # noqa: N801 - reads as the function that it is
 
 def _check_size(name: str, value: float) -> None:
     if not 0.0 < value < float("inf"):
-        msg = f"{name} is {value!r}, but must be a positive finite number."
-        raise ValueError(msg)
+        raise ValueError(f"{name} is {value!r}, but must be a positive finite number.")

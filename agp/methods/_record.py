@@ -79,11 +79,13 @@ class Method:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name) or self.name == "auto":
-            msg = f"name is {self.name!r}, but must be lower-case letters, digits and hyphens, such as 'deep-wsvgp'."
-            raise ValueError(msg)
+            raise ValueError(
+                f"name is {self.name!r}, but must be lower-case letters, digits and hyphens, such as 'deep-wsvgp'."
+            )
         if unknown := [name for name in self.takes if name not in OPTIONS]:
-            msg = f"takes of the method {self.name} contains {unknown[0]!r}; choose from {', '.join(OPTIONS)}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"takes of the method {self.name} contains {unknown[0]!r}; choose from {', '.join(OPTIONS)}."
+            )
 
     def summary(self) -> tuple[str, str, str, str, str]:
         """Return the name, the description, the rows per step, the likelihoods, and the further arguments as text."""

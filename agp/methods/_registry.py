@@ -34,11 +34,9 @@ def register(method: Method, /) -> None:
         If there is a method with this name.
     """
     if not isinstance(method, Method):
-        msg = f"register takes an agp.methods.Method, not {type(method).__name__}."
-        raise TypeError(msg)
+        raise TypeError(f"register takes an agp.methods.Method, not {type(method).__name__}.")
     if method.name in METHODS:
-        msg = f"there is a method with the name {method.name!r} already; choose another name."
-        raise ValueError(msg)
+        raise ValueError(f"there is a method with the name {method.name!r} already; choose another name.")
     known_classes(_classes_of(method))
     METHODS[method.name] = method
 
@@ -84,8 +82,7 @@ def build(
     `options` are arguments in `OPTIONS`. None, and arguments that the method does not take, are left out.
     """
     if unknown := options.keys() - set(OPTIONS):
-        msg = f"unknown argument {min(unknown)!r}; choose from {', '.join(OPTIONS)}."
-        raise TypeError(msg)
+        raise TypeError(f"unknown argument {min(unknown)!r}; choose from {', '.join(OPTIONS)}.")
     record = METHODS[method]
     kernel = parse_kernel(kernel) if isinstance(kernel, str) else kernel
     given = {name: x for name, x in options.items() if x is not None and name in record.takes}

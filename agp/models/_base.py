@@ -215,8 +215,9 @@ class Model(ABC):
         y = check_targets(X, y, finite=False)
         check_outputs(self.likelihood, y, self.outputs)
         if not self.stochastic and scale != 1.0:
-            msg = f"the bound of {type(self).__name__} needs all data at once, but scale is {scale!r}; omit scale=."
-            raise ValueError(msg)
+            raise ValueError(
+                f"the bound of {type(self).__name__} needs all data at once, but scale is {scale!r}; omit scale=."
+            )
         if noise is not None:
             self.likelihood.check_takes_noise()
         known = known_of_rows(X, self.outputs, weights, offset, noise)

@@ -154,8 +154,7 @@ class CGGP(WithData, Regression):
         """Raise ValueError if a rank, a count or a tolerance is out of range, or if the kernel has white noise."""
         check_whole("rank", self.rank, least=0)
         if self.rank > self.X.shape[0]:
-            msg = f"rank is {self.rank}, but must be at most the number of rows, {self.X.shape[0]}."
-            raise ValueError(msg)
+            raise ValueError(f"rank is {self.rank}, but must be at most the number of rows, {self.X.shape[0]}.")
         for name in ("probes", "max_iterations", "lanczos_steps"):
             check_whole(name, getattr(self, name))
         for name in ("tolerance", "prediction_tolerance"):

@@ -160,8 +160,7 @@ class CaGP(WithData, InverseOwner):
         _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
             if value not in get_args(known):
-                msg = f"unknown {name} {value!r}; choose from {', '.join(get_args(known))}."
-                raise ValueError(msg)
+                raise ValueError(f"unknown {name} {value!r}; choose from {', '.join(get_args(known))}.")
         data = prepare_regression(cls, X, y, parts)
         fields, N = exact_parts(data), X.shape[0]
         check_without_white(cls, fields["kernel"], X)
@@ -177,8 +176,7 @@ class CaGP(WithData, InverseOwner):
             m = rows.X.shape[0]
             count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
             if count > m:
-                msg = f"num_actions is {count}, but must be at most the number of rows in the support, {m}."
-                raise ValueError(msg)
+                raise ValueError(f"num_actions is {count}, but must be at most the number of rows in the support, {m}.")
             if layout == "tree":
                 ordered = order_rows(rows.X / column_spreads(rows.X), count)
                 rows = rows.take(lambda x: backend_of(x).rows_at(x, ordered))
@@ -203,8 +201,9 @@ class CaGP(WithData, InverseOwner):
         for name in ("weights", "offset", "noise"):
             given, held = getattr(batch, name), getattr(self, name)
             if (held is None and given is not None) or (given is None and held is not None and self.capped):
-                msg = f"{name} was given only to {'from_data' if given is None else 'training'}; give {name} to both."
-                raise ValueError(msg)
+                raise ValueError(
+                    f"{name} was given only to {'from_data' if given is None else 'training'}; give {name} to both."
+                )
         return batch
 
     def _check(self, batch: Batch, /) -> None:
@@ -216,14 +215,14 @@ class CaGP(WithData, InverseOwner):
             if self.capped or given is None or batch.X.shape != self.X.shape:
                 continue
             if not B.same_rows(B.xp.sort(given, axis=0), B.xp.sort(held, axis=0)):  # the rows may be in another order
-                msg = f"{name} differs from what {type(self).__name__} was built with; pass {name} to from_data."
-                raise ValueError(msg)
+                raise ValueError(
+                    f"{name} differs from what {type(self).__name__} was built with; pass {name} to from_data."
+                )
         if not self.capped and batch.X.shape != self.X.shape:
-            msg = (
+            raise ValueError(
                 f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, but the data have "
                 f"{batch.X.shape[0]}; train on the data with which the model was built, or build it with support=."
             )
-            raise ValueError(msg)
 
     def _on_first_datum(self) -> Self:
         small = super()._on_first_datum()
@@ -235,8 +234,7 @@ class CaGP(WithData, InverseOwner):
         wanted |= {name: (x, (i, i)) for name, x in factors.items()}
         for name, (x, shape) in wanted.items():
             if tuple(x.shape) != shape:
-                msg = f"{name} has shape {tuple(x.shape)}, but must have shape {shape} for {i} actions."
-                raise ValueError(msg)
+                raise ValueError(f"{name} has shape {tuple(x.shape)}, but must have shape {shape} for {i} actions.")
         return dataclasses.replace(small, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
@@ -251,11 +249,10 @@ class CaGP(WithData, InverseOwner):
     def _block_rows(self, memory: float | None) -> int:
         allowed, needed = budget(memory, self.X), mebibytes(self._floats_per_row, self.X)
         if allowed < needed:
-            msg = (
+            raise ValueError(
                 f"memory is {allowed!r} MiB, but one row of covariances with the {self.X.shape[0]} rows of the support "
                 f"takes {needed:.3g} MiB; increase memory=, or use a smaller support."
             )
-            raise ValueError(msg)
         return tile_rows(memory, self._floats_per_row, self.X)
 
     @property
@@ -293,18 +290,18 @@ class CaGP(WithData, InverseOwner):
             more memory than allowed.
         """
         if inputs is None and self.capped:
-            msg = "the exact variance depends on the inputs of all data, but only the support is stored; pass inputs=."
-            raise ValueError(msg)
+            raise ValueError(
+                "the exact variance depends on the inputs of all data, but only the support is stored; pass inputs=."
+            )
         known: Array = self.X if inputs is None else inputs
         check_test_inputs(known, self._width, *self._reference())
         xp, n = backend_of(X).xp, known.shape[0]
         needed = mebibytes(4.0 * n * n, self.X)
         if memory < needed:
-            msg = (
+            raise ValueError(
                 f"memory is {memory!r} MiB, but the exact posterior of {n} rows needs {needed:.3g} MiB; increase "
                 "memory=."
             )
-            raise ValueError(msg)
         combined = self.predict(X).variance
         held: dict[str, Any] = {"weights": self.weights, "noise": self.noise} if inputs is None else {}
         exact = GPR(self.kernel, self.likelihood, X=known, y=xp.zeros_like(known[:, :1]), **held).predict(X).variance
@@ -327,8 +324,7 @@ def _random_rows(N: int, support: int | None, seed: int) -> Any:
     """Return the rows of the support (all N rows by default) in random order, on the host."""
     m = N if support is None else check_whole("support", support)
     if m > N:
-        msg = f"support is {m}, but must be at most the number of rows, {N}."
-        raise ValueError(msg)
+        raise ValueError(f"support is {m}, but must be at most the number of rows, {N}.")
     rng = generator(check_whole("seed", seed, least=0), 7)
     return rng.permutation(N)[:m] if N <= LISTED else rng.choice(N, m, replace=False)
 
@@ -336,40 +332,34 @@ def _random_rows(N: int, support: int | None, seed: int) -> Any:
 def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, support: int | None) -> None:
     """Raise ValueError if options of `CaGP.from_data` contradict each other."""
     if policy is not None and (actions is not None or num_actions is not None):
-        msg = "policy= chooses the actions and their number; omit actions= and num_actions=."
-        raise ValueError(msg)
+        raise ValueError("policy= chooses the actions and their number; omit actions= and num_actions=.")
     if actions is not None and (num_actions is not None or support is not None):
-        msg = "actions= already defines the number of actions and the rows; omit num_actions= and support=."
-        raise ValueError(msg)
+        raise ValueError("actions= already defines the number of actions and the rows; omit num_actions= and support=.")
     if policy is not None and not callable(policy):
-        msg = f"policy is {policy!r}, but must be a policy, such as agp.actions.ConjugateGradients(64)."
-        raise TypeError(msg)
+        raise TypeError(f"policy is {policy!r}, but must be a policy, such as agp.actions.ConjugateGradients(64).")
 
 
 def _check_actions(actions: Any, m: int, policy: Any) -> None:
     """Raise TypeError or ValueError unless the actions are linearly independent and cover m rows."""
     _check_action_sizes(actions, m, policy)
     if dependent := actions.dependent_columns():
-        msg = (
+        raise ValueError(
             f"actions {dependent} are zero, or linear combinations of earlier actions; remove them, for example with "
             "agp.actions.FixedActions.spanning."
         )
-        raise ValueError(msg)
 
 
 def _check_action_sizes(actions: Any, m: int, policy: Any = None) -> None:
     """Raise TypeError or ValueError unless the number of actions over m rows is from 1 to m."""
     if not isinstance(actions, Actions):
-        msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
-        raise TypeError(msg)
+        raise TypeError(f"actions is {actions!r}, but must be an instance of agp's Actions.")
     if actions.support != m:
-        msg = f"the actions have {actions.support} rows, but the data have {m}; pass actions with one row per datum."
-        raise ValueError(msg)
+        raise ValueError(
+            f"the actions have {actions.support} rows, but the data have {m}; pass actions with one row per datum."
+        )
     if not actions.count:
         source = f"the policy {policy!r}" if policy is not None else type(actions).__name__
         rows = "rows" if m > 1 else "row"
-        msg = f"{source} gives no actions for {m} {rows} of data; at least one action is required."
-        raise ValueError(msg)
+        raise ValueError(f"{source} gives no actions for {m} {rows} of data; at least one action is required.")
     if actions.count > m:
-        msg = f"there are {actions.count} actions over {m} rows; use at most one action for each row."
-        raise ValueError(msg)
+        raise ValueError(f"there are {actions.count} actions over {m} rows; use at most one action for each row.")

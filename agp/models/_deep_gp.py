@@ -97,10 +97,9 @@ class DeepGP(Variational):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.process, Deep):
-            msg = (
+            raise TypeError(
                 f"process is a {type(self.process).__name__}, but must be a Deep process; use SVGP for other processes."
             )
-            raise TypeError(msg)
         check_whole("prediction_samples", self.prediction_samples)
 
     @classmethod

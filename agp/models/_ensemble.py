@@ -96,15 +96,14 @@ class Ensemble(OfModels):
 
     def __post_init__(self) -> None:
         if not isinstance(self.models, tuple):
-            msg = f"the models of an Ensemble are a {type(self.models).__name__}, but must be a tuple of models."
-            raise TypeError(msg)
+            raise TypeError(
+                f"the models of an Ensemble are a {type(self.models).__name__}, but must be a tuple of models."
+            )
         if not self.models:
-            msg = "there are no models in the Ensemble; pass at least one model."
-            raise ValueError(msg)
+            raise ValueError("there are no models in the Ensemble; pass at least one model.")
         for i, model in enumerate(self.models):
             if not isinstance(model, Model):
-                msg = f"entry {i} in the models of an Ensemble is {model!r}, but must be a model."
-                raise TypeError(msg)
+                raise TypeError(f"entry {i} in the models of an Ensemble is {model!r}, but must be a model.")
         self._check_equal("likelihoods", lambda model: _kind_of(model.likelihood))
 
     @property
@@ -134,11 +133,10 @@ class Ensemble(OfModels):
     def _check(self, batch: Batch, /) -> None:
         for i, model in enumerate(self.models):
             if model.priors:
-                msg = (
+                raise ValueError(
                     f"models[{i}] has priors, which an Ensemble does not use in training; train the models before you "
                     "average them, or pass priors= to Ensemble instead."
                 )
-                raise ValueError(msg)
             model._check(batch)
 
     def _check_same_data(self, batch: Batch, /) -> None:

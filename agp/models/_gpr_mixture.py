@@ -72,8 +72,7 @@ class GPRMixture(OfModels):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.models, tuple) and self.models and all(isinstance(one, GPR) for one in self.models)):
-            msg = "models must be a tuple of one or more GPR; agp.integrate(model) builds a GPRMixture."
-            raise TypeError(msg)
+            raise TypeError("models must be a tuple of one or more GPR; agp.integrate(model) builds a GPRMixture.")
 
     @property
     def mode(self) -> GPR:
@@ -140,8 +139,7 @@ class GPRMixture(OfModels):
                 likelihood = tree.with_leaves(model.likelihood, {"noise_variance": settings.noise[place, ...]})
                 return tree.replace(model, {"kernel": settings.kernel.setting(place), "likelihood": likelihood})
             place -= settings.count
-        msg = f"setting {s} does not exist; there are {self.shares.shape[0]} settings, numbered from 0."
-        raise IndexError(msg)
+        raise IndexError(f"setting {s} does not exist; there are {self.shares.shape[0]} settings, numbered from 0.")
 
     # -- protocol ---------------------------------------------------------------------------------------------------
 
@@ -155,8 +153,9 @@ class GPRMixture(OfModels):
         for model, one in zip(self.models, self.settings, strict=True):
             model._check_parts()
             if count_settings(one.kernel) != one.count:
-                msg = f"the kernel has {count_settings(one.kernel)} settings, but the noise has {one.count}."
-                raise ValueError(msg)
+                raise ValueError(
+                    f"the kernel has {count_settings(one.kernel)} settings, but the noise has {one.count}."
+                )
         check_shares("shares", "setting", self.shares, sum(one.count for one in self.settings), self._reference())
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:

@@ -25,12 +25,12 @@ def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
     if isinstance(posterior, type) and not issubclass(posterior, GroupPosterior):
         check_part("posterior", posterior)
     if not callable(posterior):
-        msg = f"posterior is {posterior!r}, but must be a class, or a function of Kuu and the number of outputs."
-        raise TypeError(msg)
+        raise TypeError(
+            f"posterior is {posterior!r}, but must be a class, or a function of Kuu and the number of outputs."
+        )
     if second is not None:
         name = posterior.__name__ if isinstance(posterior, type) else repr(posterior)
-        msg = f"second is given, but the posterior {name} is for both groups together; omit second=."
-        raise ValueError(msg)
+        raise ValueError(f"second is given, but the posterior {name} is for both groups together; omit second=.")
     return partial(posterior.from_prior if isinstance(posterior, type) else posterior, sizes=sizes)
 
 
@@ -43,11 +43,10 @@ def check_part(name: str, kind: Any) -> Any:
     """Return `kind` if it is a posterior class for a single group; raise TypeError otherwise."""
     if not _is_part(kind):
         found = kind.__name__ if isinstance(kind, type) else repr(kind)
-        msg = (
+        raise TypeError(
             f"{name} is {found}, but must be a posterior class for a single group, such as Whitened, Marginal, Dual or "
             "PriorSpread; to use one posterior for both groups, pass posterior=RelaxedOrthogonal."
         )
-        raise TypeError(msg)
     return kind
 
 
@@ -71,15 +70,17 @@ def _check_groups(
 ) -> tuple[Array | None, tuple[int, ...]]:
     """Concatenate the given groups of inducing inputs; return the result and the sizes. Omit an empty second group."""
     if (Z is None) != (O is None):
-        msg = f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; pass both or neither."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; pass both or neither."
+        )
     if Z is not None and O is not None:
         check_inputs("Z", Z)
         check_like("Z", Z, "X", X)
         check_like("O", O, "X", X)
         if O.ndim != 2 or O.shape[1] != Z.shape[1]:
-            msg = f"O has shape {tuple(O.shape)}, and Z has {tuple(Z.shape)}; both must have as many columns as X."
-            raise ValueError(msg)
+            raise ValueError(
+                f"O has shape {tuple(O.shape)}, and Z has {tuple(Z.shape)}; both must have as many columns as X."
+            )
         if O.shape[0]:
             check_inputs("O", O)
         union = backend_of(X).xp.concat([Z, O], axis=0) if O.shape[0] else Z
@@ -95,11 +96,11 @@ def group_sizes(rows: int, num_inducing: int | None, num_orthogonal: int | None)
     By default, M is 128, or half the number of rows if that is less. M2 is M by default.
     """
     if num_inducing is None and rows < 2:
-        msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or pass more data."
-        raise ValueError(msg)
+        raise ValueError("X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or pass more data.")
     M = min(NUM_INDUCING, rows // 2) if num_inducing is None else check_whole("num_inducing", num_inducing)
     M2 = M if num_orthogonal is None else check_whole("num_orthogonal", num_orthogonal, least=0)
     if rows < M + M2:
-        msg = f"num_inducing + num_orthogonal is {M + M2}, but there are only {rows} rows; use fewer inducing inputs."
-        raise ValueError(msg)
+        raise ValueError(
+            f"num_inducing + num_orthogonal is {M + M2}, but there are only {rows} rows; use fewer inducing inputs."
+        )
     return M, M2

@@ -48,14 +48,13 @@ def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
     between = [x for x in tree.nodes(model, Process).values() if not isinstance(x, (Sparse, LinearMixing))]
     if len(parts) != 1 or between:
         what = type(between[0] if between else model).__name__
-        msg = f"{what} does not support adding inducing inputs; use SGPR, or SVGP with outputs='shared' or 'intrinsic'."
-        raise TypeError(msg)
+        raise TypeError(
+            f"{what} does not support adding inducing inputs; use SGPR, or SVGP with outputs='shared' or 'intrinsic'."
+        )
     path, part = next(iter(parts.items()))
     still = [x for x in tree.nodes(part, Posterior).values() if type(x).add_inducing is Posterior.add_inducing]
     for x in [part] if type(part)._add_inducing is SparsePrior._add_inducing else still:
-        msg = f"{type(x).__name__} does not support adding inducing inputs; use SGPR, or SVGP with Whitened."
-        raise TypeError(msg)
+        raise TypeError(f"{type(x).__name__} does not support adding inducing inputs; use SGPR, or SVGP with Whitened.")
     if not isinstance(part.inducing, Points):
-        msg = f"{type(part.inducing).__name__} does not support adding inducing inputs; use Points."
-        raise TypeError(msg)
+        raise TypeError(f"{type(part.inducing).__name__} does not support adding inducing inputs; use Points.")
     return path, part

@@ -59,11 +59,11 @@ def starting_kernel(
     """
     if isinstance(inducing, Inducing) and not isinstance(inducing, Points):
         return kernel
-    best, found = -np.inf, RBF() if kernel is None else kernel
-    for evidence, start in starting_kernels(found, X, y, likelihood, offset=offset, columns=columns):
+    best, chosen = -np.inf, RBF() if kernel is None else kernel
+    for evidence, start in starting_kernels(chosen, X, y, likelihood, offset=offset, columns=columns):
         if evidence > best + GAIN:
-            best, found = evidence, start
-    return found
+            best, chosen = evidence, start
+    return chosen
 
 
 def starting_kernels(
@@ -93,13 +93,13 @@ def starting_kernels(
     # parts that users define might not run on NumPy
     ours = all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
     tried, inputs = (tree.to_backend(given, "numpy", dtype="float64"), sample) if ours else (given, X)
-    found = []
+    starts = []
     varied = asarray_like(perturb_constants(sample, (lambda: X) if among is None else among), inputs)
     for start, lengthscales in _starts(tried, missing, varied, _shapes(_relevance(sample, targets))):
         values = {name: asarray_like(to_numpy(x), X) for name, x in lengthscales.items()}
         evidence = _log_evidence(to_numpy(start(asarray_like(sample, inputs))[0]), targets)
-        found.append((evidence / len(sample), tree.with_leaves(kernel, values)))
-    return found
+        starts.append((evidence / len(sample), tree.with_leaves(kernel, values)))
+    return starts
 
 
 def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]:
@@ -213,11 +213,11 @@ def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]
     which both columns are known.
     """
     y = np.asarray(y, dtype=np.float64)
-    known = ~np.isnan(y)
+    observed = ~np.isnan(y)
     y = y - np.nanmean(y, axis=0)
     spread = np.nanstd(y, axis=0)
-    z = np.where(known, y / np.where(spread > 0.0, spread, 1.0), 0.0)
-    both = known.T.astype(np.float64) @ known
+    z = np.where(observed, y / np.where(spread > 0.0, spread, 1.0), 0.0)
+    both = observed.T.astype(np.float64) @ observed
     values, vectors = np.linalg.eigh(z.T @ z / np.maximum(both, 1.0))
     lengths = np.sqrt(np.maximum(values, MIN_VARIANCE))
     if count == y.shape[1]:

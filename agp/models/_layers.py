@@ -36,8 +36,9 @@ def settings_by_layer(data: Observed, own: dict[str, Any], layers: int) -> list[
     choices = {name: data.options[name] for name in ("posterior", "num_inducing")} | own
     for name, given in choices.items():
         if isinstance(given, (list, tuple)) and len(given) != layers:
-            msg = f"{name} has {len(given)} entries, but there are {layers} layers; pass one value, or one per layer."
-            raise ValueError(msg)
+            raise ValueError(
+                f"{name} has {len(given)} entries, but there are {layers} layers; pass one value, or one per layer."
+            )
     found = [
         {name: given[i] if isinstance(given, (list, tuple)) else given for name, given in choices.items()}
         for i in range(layers)
@@ -71,8 +72,9 @@ def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any
     M2, second = settings.pop("num_orthogonal"), settings.pop("second")
     if M2 is None:
         if second is not None:
-            msg = f"second is given, but layer {layer} has one group of inducing variables; also pass num_orthogonal=."
-            raise ValueError(msg)
+            raise ValueError(
+                f"second is given, but layer {layer} has one group of inducing variables; also pass num_orthogonal=."
+            )
         return settings
     M, M2 = group_sizes(rows, settings["num_inducing"], M2)
     sizes = (M, M2) if M2 else (M,)
@@ -157,8 +159,7 @@ def convolutional_process(
     common = {name: data.options[name] for name in ("seed", "jitter")}
     H = some_rows(data.X, IMAGES, common["seed"])
     if not isinstance(image, (tuple, list)) or len(image) not in (2, 3):
-        msg = f"image is {image!r}, but must be (H, W), or (H, W, C) for C channels."
-        raise ValueError(msg)
+        raise ValueError(f"image is {image!r}, but must be (H, W), or (H, W, C) for C channels.")
     shape, incoming = (image[0], image[1]), image[2] if len(image) == 3 else 1
     made = [check_whole("channels", C) for C in channels]
     layers: list[Process] = []
@@ -180,8 +181,7 @@ def _grid(layer: int, shape: tuple[int, int], channels: int, choice: dict[str, A
     try:
         grid.check()
     except ValueError as error:
-        msg = f"layer {layer}: {error}"
-        raise ValueError(msg) from None
+        raise ValueError(f"layer {layer}: {error}") from None
     return grid
 
 

@@ -92,8 +92,7 @@ class NearRegression(WithData, Regression):
         check_memory(memory)
         predictor = self._predictor_at(X, memory)
         if X.ndim != 3:
-            msg = f"X has shape {tuple(X.shape)}, but must be [L, n, D]: n inputs of each of L lines."
-            raise ValueError(msg)
+            raise ValueError(f"X has shape {tuple(X.shape)}, but must be [L, n, D]: n inputs of each of L lines.")
 
         def means(process: Any, factor: Any, x: Array) -> Array:
             return process.project_mean_along(factor, x)
@@ -120,11 +119,10 @@ class NearRegression(WithData, Regression):
     def _check_rows(self, batch: Batch) -> None:
         if batch.rows is None and batch.X.shape[0] != self.X.shape[0]:
             remedy = ", or train on minibatches with agp.train" if self.stochastic else ""
-            msg = (
+            raise ValueError(
                 f"the bound of {type(self).__name__} is for all {self.X.shape[0]} rows that the model holds, but X has "
                 f"{batch.X.shape[0]}; pass all rows{remedy}."
             )
-            raise ValueError(msg)
 
     def _block_rows(self, memory: float | None, features: int = 0) -> int:
         floats = self._floats_per_group(features)

@@ -31,8 +31,7 @@ def prepare_regression(model_class: type, X: Array, y: Array, parts: Mapping[str
     likelihood = parts["likelihood"]
     if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
         name = type(likelihood).__name__
-        msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
-        raise TypeError(msg)
+        raise TypeError(f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP.")
     if isinstance(likelihood, Gaussian):
         check_same_for_outputs(model_class, likelihood)
     data = prepare_data(X, y, parts, by_output=False)
@@ -53,17 +52,15 @@ def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
     """Raise ValueError for separate noise variances or missing targets, because outputs share one covariance matrix."""
     noise = likelihood.noise_variance
     if isinstance(noise, (list, tuple)) or (noise is not None and not isinstance(noise, numbers.Real) and noise.ndim):
-        msg = (
+        raise ValueError(
             f"{model_class.__name__} uses one noise_variance for all outputs; pass a number, or "
             "use SVGP, which supports one variance per output."
         )
-        raise ValueError(msg)
     if likelihood.missing:
-        msg = (
+        raise ValueError(
             f"{model_class.__name__} does not support missing targets, but the likelihood has missing=True; use SVGP, "
             "or drop rows with missing targets and omit missing=."
         )
-        raise ValueError(msg)
 
 
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
@@ -73,8 +70,9 @@ def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])
     if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
         name = model_class.__name__
-        msg = f"kernel contains white noise, but {name} has noise in the likelihood; remove White from the kernel."
-        raise ValueError(msg)
+        raise ValueError(
+            f"kernel contains white noise, but {name} has noise in the likelihood; remove White from the kernel."
+        )
 
 
 class HoldsData(Model):
@@ -125,8 +123,7 @@ class HoldsData(Model):
         check_inputs("X", self.X, finite=False)
         check_targets(self.X, self.y, finite=False)
         if self.y.ndim != 2:
-            msg = f"y has shape {tuple(self.y.shape)}, but must have shape [N, P]."
-            raise ValueError(msg)
+            raise ValueError(f"y has shape {tuple(self.y.shape)}, but must have shape [N, P].")
         known = known_of_rows(self.X, self.outputs, self.weights, self.offset, self.noise)
         rows = {"X": self.X, "y": self.y} | {name: x for name, x in known.items() if x is not None}
         return tree.with_leaves(self, {name: x[:1, ...] for name, x in rows.items()})
@@ -154,11 +151,10 @@ class WithData(HoldsData):
 def check_one_noise(model_class: type, noise: Array | None) -> None:
     """Raise ValueError if known noise variances [N, P] differ between outputs, which share one covariance matrix."""
     if noise is not None and noise.shape[1] > 1:
-        msg = (
+        raise ValueError(
             f"noise has {noise.shape[1]} columns, but the outputs of {model_class.__name__} share one covariance "
             "matrix; pass one noise variance for each row, or use SVGP."
         )
-        raise ValueError(msg)
 
 
 class Regression(HoldsData):

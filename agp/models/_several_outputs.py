@@ -87,26 +87,30 @@ def _resolve_outputs(outputs: Outputs, data: Observed) -> str | Coregionalised:
     if outputs is None or outputs == "shared":
         return "shared"
     if not isinstance(outputs, Coregionalised) and outputs not in MODELS_OF_OUTPUTS:
-        msg = f"unknown outputs {outputs!r}; choose from {', '.join(MODELS_OF_OUTPUTS)}, or agp.Coregionalised(...)."
-        raise ValueError(msg)
+        raise ValueError(
+            f"unknown outputs {outputs!r}; choose from {', '.join(MODELS_OF_OUTPUTS)}, or agp.Coregionalised(...)."
+        )
     if data.outputs < 2:
-        msg = f"outputs is {outputs!r}, but y has only one output; omit outputs=, or pass y with several columns."
-        raise ValueError(msg)
+        raise ValueError(
+            f"outputs is {outputs!r}, but y has only one output; omit outputs=, or pass y with several columns."
+        )
     return outputs if isinstance(outputs, Coregionalised) else MODELS_OF_OUTPUTS[outputs] or outputs
 
 
 def _one_kernel(kernel: Any, outputs: str) -> Kernel | None:
     if isinstance(kernel, (list, tuple)):
-        msg = f"kernel has {len(kernel)} entries, but outputs={outputs!r} uses only one kernel; pass one kernel."
-        raise ValueError(msg)
+        raise ValueError(
+            f"kernel has {len(kernel)} entries, but outputs={outputs!r} uses only one kernel; pass one kernel."
+        )
     check_instance("kernel", kernel, Kernel)
     return kernel
 
 
 def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
     if isinstance(kernel, (list, tuple)) and len(kernel) != count:
-        msg = f"kernel has {len(kernel)} entries, but there are {count} {what}; pass one kernel, or one for each."
-        raise ValueError(msg)
+        raise ValueError(
+            f"kernel has {len(kernel)} entries, but there are {count} {what}; pass one kernel, or one for each."
+        )
     several = kernel if isinstance(kernel, (list, tuple)) else [kernel] * count
     for one in several:
         check_instance("kernel", one, Kernel)
@@ -175,16 +179,14 @@ def _weights(data: Observed, chosen: Coregionalised) -> Array:
         W = backend_of(X).xp.asarray(chosen.weights, **like(X))
         if W.ndim != 2 or W.shape[0] != P or L not in (None, W.shape[1]):
             wanted = f"({P}, {'L' if L is None else L})"
-            msg = (
+            raise ValueError(
                 f"weights has shape {tuple(W.shape)}, but must have shape {wanted}; pass a row for each output and a "
                 "column for each latent function."
             )
-            raise ValueError(msg)
         return W
     L = P if L is None else L
     if L > P:
-        msg = f"latents is {L}, but there are {P} outputs; use at most {P}, or pass weights [{P}, {L}]."
-        raise ValueError(msg)
+        raise ValueError(f"latents is {L}, but there are {P} outputs; use at most {P}, or pass weights [{P}, {L}].")
     values = _values(data)
     root = correlation_root(to_numpy(values), L) if values is not None else None
     unit = _spreads(data)[:, None]

@@ -44,11 +44,10 @@ class SiteModel(Model, SiteHolder):
 
     def _check_same_data(self, batch: Batch, /) -> None:
         if not backend_of(batch.X).same_rows(batch.X, self.X):
-            msg = (
+            raise ValueError(
                 f"X differs from the inputs with which {type(self).__name__} was built; pass the same data in the same "
                 "order, or build a new model with from_data."
             )
-            raise ValueError(msg)
 
     def _on_first_datum(self) -> Self:
         check_inputs("X", self.X, finite=False)
@@ -112,11 +111,10 @@ class SiteModel(Model, SiteHolder):
         """
         alpha, beta, mu = found.sums
         if rows is None and beta.shape[0] != self.X.shape[0]:
-            msg = (
+            raise ValueError(
                 f"the batch has {beta.shape[0]} of the {self.X.shape[0]} rows, but no row numbers; pass rows= to Batch "
                 "to select the sites."
             )
-            raise ValueError(msg)
         xp = backend_of(beta).xp
         old = Sums(self.site_shift, self.site_precision)
         if rows is not None:
@@ -142,11 +140,10 @@ class SiteModel(Model, SiteHolder):
             wanted = (count, columns)
             check_like(f"the sites' {name}", x, "X", self.X)
             if tuple(x.shape) != wanted:
-                msg = (
+                raise ValueError(
                     f"the sites' {name} has shape {tuple(x.shape)}, but must have shape {wanted}; pass one site for "
                     "each row, or rows= to Batch."
                 )
-                raise ValueError(msg)
         new = {"site_shift": shift, "site_precision": precision}
         if rows is not None:
             held = (self.site_shift, self.site_precision)
@@ -174,8 +171,7 @@ class SiteModel(Model, SiteHolder):
         """
         if not isinstance(self.likelihood, Gaussian):
             found = type(self.likelihood).__name__
-            msg = f"the likelihood is {found}, but with_gaussian_sites needs Gaussian; use SiteStep."
-            raise TypeError(msg)
+            raise TypeError(f"the likelihood is {found}, but with_gaussian_sites needs Gaussian; use SiteStep.")
         batch = self._batch(self.X, y, weights=weights, offset=offset, noise=noise)
         none = backend_of(y).xp.zeros_like(batch.y)
         # at mean h and variance 0, alpha is (y - h) / sigma^2

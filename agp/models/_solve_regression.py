@@ -119,14 +119,12 @@ class SOLVEGPR(SparseRegression):
         """
         second = find_posterior(second)
         if second is not None and issubclass(check_part("second", second), SiteHolder):
-            msg = (
+            raise ValueError(
                 f"{cls.__name__} cannot train the sites of {second.__name__}; use SOLVEGP, or pass another class as "
                 "second."
             )
-            raise ValueError(msg)
         if tight and second is not None:
-            msg = "the tight bound uses the optimal q(v); omit second= or tight=."
-            raise ValueError(msg)
+            raise ValueError("the tight bound uses the optimal q(v); omit second= or tight=.")
         data, sizes = resolve_groups(prepare_regression(cls, X, y, parts))
         model = cls(**sparse_parts(data), **held_data(X, y, data), sizes=sizes, tight=tight)
         if second is not None and len(sizes) == 2:

@@ -163,11 +163,10 @@ def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
     """Raise ValueError if an array is a dask array, because the model requires all rows in memory."""
     for x in arrays:
         if backend_of(x).is_lazy:
-            msg = (
+            raise ValueError(
                 f"{model_class.__name__} needs all rows in memory at once, but they are in a {backend_of(x).name} "
                 "array; compute the array first if memory allows, or use SGPR, SOLVEGPR, SVGP, or CaGP with support=."
             )
-            raise ValueError(msg)
 
 
 def subsample(*arrays: Array) -> tuple[Array, ...]:
@@ -194,8 +193,9 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
         largest = xp.max(xp.abs(values), axis=0)
     variance = float(xp.mean(variances))
     if not math.isfinite(variance):
-        msg = f"the variance of y exceeds the maximum of {values.dtype}; divide y by a constant, or use float64."
-        raise ValueError(msg)
+        raise ValueError(
+            f"the variance of y exceeds the maximum of {values.dtype}; divide y by a constant, or use float64."
+        )
     rounding = 10.0 * float(xp.finfo(values.dtype).eps) * largest
     known = variances > rounding * rounding
     some = variance > float(xp.max(rounding)) ** 2
@@ -212,8 +212,7 @@ def _moments_of_observed(values: Array) -> tuple[Array, Array, Array]:
     count = xp.sum(xp.astype(~absent, values.dtype), axis=0)
     if not bool(xp.all(count > 0.0)):
         column = int(xp.argmin(count))
-        msg = f"all targets in column {column} of y are NaN; remove this column."
-        raise ValueError(msg)
+        raise ValueError(f"all targets in column {column} of y are NaN; remove this column.")
     known = xp.where(absent, zero, values)
     level = xp.sum(known, axis=0) / count
     deviation = xp.where(absent, zero, values - level)
@@ -225,8 +224,7 @@ def check_instance(name: str, x: Any, kind: type) -> None:
     """Raise TypeError unless x is None or an instance of `kind`."""
     if x is not None and not isinstance(x, kind):
         hint = f"; write {x.__name__}()" if isinstance(x, type) else ""
-        msg = f"{name} is {x!r}, but must be an instance of agp's {kind.__name__}{hint}."
-        raise TypeError(msg)
+        raise TypeError(f"{name} is {x!r}, but must be an instance of agp's {kind.__name__}{hint}.")
 
 
 def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Array]:

@@ -194,8 +194,7 @@ class SummedSites(SparseSites):
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:  # noqa: ARG002
         def pullback(_bar):
-            msg = "cached sums cannot be differentiated; use TSVGP instead of SummedSites."
-            raise TypeError(msg)
+            raise TypeError("cached sums cannot be differentiated; use TSVGP instead of SummedSites.")
 
         return Sums(self.shift, self.precision), pullback
 

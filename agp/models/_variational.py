@@ -73,11 +73,10 @@ class Variational(Model):
     def __post_init__(self) -> None:
         check_process("the process of a model", self.process)
         if isinstance(self.likelihood, Likelihood) and self.likelihood.couples_outputs and self.process.correlated:
-            msg = (
+            raise ValueError(
                 f"{type(self.likelihood).__name__} needs independent latent functions, but those of "
                 f"{type(self.process).__name__} are dependent; use a process with independent functions, such as Stack."
             )
-            raise ValueError(msg)
 
     def _check_parts(self) -> None:
         self.process.check()

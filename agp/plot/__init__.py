@@ -17,8 +17,7 @@ except ImportError as error:
 
 from agp.plot._calibration import plot_calibration, plot_pit
 from agp.plot._effects import plot_effects
-from agp.plot._fit import plot_fit
-from agp.plot._inducing import plot_inducing
+from agp.plot._fit import plot_fit, plot_inducing
 from agp.plot._training import plot_growth, plot_learning
 
 __all__ = [

@@ -105,12 +105,10 @@ def plot_pit(
         For the reasons listed in `plot_calibration`, if `model` predicts classes, or if `bins` is less than 2.
     """
     if (bins := check_whole("bins", bins)) < 2:
-        msg = "bins is 1, but must be at least 2 to show a distribution."
-        raise ValueError(msg)
+        raise ValueError("bins is 1, but must be at least 2 to show a distribution.")
     subject, inputs, targets = _predictions_and_targets(model, X, y)
     if subject.classes:
-        msg = "classes have no probability integral transforms; use plot_calibration."
-        raise TypeError(msg)
+        raise TypeError("classes have no probability integral transforms; use plot_calibration.")
     figure, (one,) = panels(ax, 1, size=(5.2, 3.6))
     pit, edges = (
         subject.pit(inputs, targets, seed, **_known_of_rows(inputs, offset, noise)),
@@ -136,8 +134,7 @@ def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, 
     subject = subject_of(model)
     table, targets = as_table(X, subject.names), subject.targets(y)
     if len(targets) != table.rows:
-        msg = f"X has {table.rows} rows, but y has {len(targets)}; give one target for each row."
-        raise ValueError(msg)
+        raise ValueError(f"X has {table.rows} rows, but y has {len(targets)}; give one target for each row.")
     return subject, subject.inputs(X), targets
 
 

@@ -55,8 +55,9 @@ def plot_effects(
     subject = subject_of(model)
     names = as_table(X, subject.names).names
     if columns is None and len(names) > MAX_COLUMNS:
-        msg = f"X has {len(names)} columns; choose the columns to draw, such as columns=[{names[0]!r}, {names[1]!r}]."
-        raise ValueError(msg)
+        raise ValueError(
+            f"X has {len(names)} columns; choose the columns to draw, such as columns=[{names[0]!r}, {names[1]!r}]."
+        )
     chosen = list(range(len(names))) if columns is None else [columns] if isinstance(columns, (str, int)) else columns
     effects = [partial_dependence(model, X, column, samples=samples, seed=seed) for column in chosen]
     outputs = effects[0].mean.shape[1]

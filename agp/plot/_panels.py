@@ -30,12 +30,10 @@ def panels(
         return figure, made[:count]
     given = list(np.asarray(ax, dtype=object).ravel()) if isinstance(ax, (Iterable, np.ndarray)) else [ax]
     if wrong := [x for x in given if not isinstance(x, Axes)]:
-        msg = f"ax is, or contains, a {type(wrong[0]).__name__}; pass matplotlib axes."
-        raise TypeError(msg)
+        raise TypeError(f"ax is, or contains, a {type(wrong[0]).__name__}; pass matplotlib axes.")
     if len(given) != count:
         panels_of_plot = f"{count} panel{'s' if count > 1 else ''}"
-        msg = f"ax holds {len(given)} axes, but the plot has {panels_of_plot}; pass {count} axes."
-        raise ValueError(msg)
+        raise ValueError(f"ax holds {len(given)} axes, but the plot has {panels_of_plot}; pass {count} axes.")
     return given[0].figure, given  # type: ignore[return-value]
 
 

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from agp.checks import check_among
 from agp.plot._panels import band, legend, panels
 from agp.training import GrowthResult, Result, Round
 
@@ -68,26 +69,23 @@ def _trace(result: Any) -> tuple[Columns, float | None]:
         held = {} if isinstance(result, type) else vars(result)
         if "history_" not in held:
             kind = type(result).__name__
-            msg = f"a {kind} has no learning curves; pass a result of agp.fit or a fitted estimator."
-            raise TypeError(msg)
+            raise TypeError(f"a {kind} has no learning curves; pass a result of agp.fit or a fitted estimator.")
         logged = held["history_"]
     trace = {name: np.asarray(values, dtype=np.float64) for name, values in logged.items() if len(values)}
     if not trace:
-        msg = "nothing was logged; train for at least one step."
-        raise ValueError(msg)
+        raise ValueError("nothing was logged; train for at least one step.")
     return trace, seconds
 
 
 def _times(trace: dict[str, Any], seconds: float | None, against: str) -> tuple[npt.NDArray[Any], str]:
     steps = np.arange(1, max(map(len, trace.values())) + 1)
+    check_among("against", against, ("steps", "seconds"))
     if against == "steps":
         return steps, "step"
-    if against != "seconds":
-        msg = f"against is {against!r}, but must be 'steps' or 'seconds'."
-        raise ValueError(msg)
     if seconds is None:
-        msg = "an estimator does not store times; pass a result of agp.fit or agp.train, or set against='steps'."
-        raise ValueError(msg)
+        raise ValueError(
+            "an estimator does not store times; pass a result of agp.fit or agp.train, or set against='steps'."
+        )
     return steps * (seconds / len(steps)), "training time [s]"
 
 
@@ -177,6 +175,5 @@ def _columns(result: Any) -> Columns:
         rounds = {} if isinstance(result, (type, dict)) else vars(result).get("growth_", {})
     if not rounds:
         by = "agp.fit_growing, or a fitted estimator with num_inducing='auto'"
-        msg = f"a {type(result).__name__} has no record of growth; pass a result of {by}."
-        raise TypeError(msg)
+        raise TypeError(f"a {type(result).__name__} has no record of growth; pass a result of {by}.")
     return {name: np.asarray(values, dtype=np.float64) for name, values in rounds.items()}

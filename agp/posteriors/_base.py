@@ -133,8 +133,7 @@ class Posterior(tree.Part, Generic[Factor], ABC):  # noqa: PYI059 - subclasses m
             If the posterior does not define these weights.
         """
         name = type(self).__name__
-        msg = f"{name} cannot sample functions; implement `path_weights`, or call `sample` at fixed inputs."
-        raise TypeError(msg)
+        raise TypeError(f"{name} cannot sample functions; implement `path_weights`, or call `sample` at fixed inputs.")
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
         """Draw the random numbers for one training step, as named arrays. By default, no numbers are drawn.
@@ -167,8 +166,7 @@ class Posterior(tree.Part, Generic[Factor], ABC):  # noqa: PYI059 - subclasses m
 
     def variance_gap(self, Kuf: Array, /) -> Gap:
         """Return a `Gap` that bounds how much inexact inverses increase the sum of N variances, given Kuf [M, N]."""
-        msg = f"{type(self).__name__} does not bound the effect of inexact inverses; use Residual()."
-        raise TypeError(msg)
+        raise TypeError(f"{type(self).__name__} does not bound the effect of inexact inverses; use Residual().")
 
     def prepare_site_step(self, Kuu: Array, /) -> Self:
         """Prepare the posterior for a site step, given Kuu [M, M]; by default, return it unchanged."""
@@ -207,8 +205,7 @@ class Posterior(tree.Part, Generic[Factor], ABC):  # noqa: PYI059 - subclasses m
         TypeError
             If the parameterisation cannot represent q(u) p(w | u).
         """
-        msg = f"{type(self).__name__} cannot add inducing variables without changing q(f); use Whitened."
-        raise TypeError(msg)
+        raise TypeError(f"{type(self).__name__} cannot add inducing variables without changing q(f); use Whitened.")
 
     @classmethod
     @abstractmethod

@@ -57,8 +57,7 @@ class Dual(WhitePosterior, SitePosterior[WhiteFactor], SiteHolder):
 
     def __post_init__(self) -> None:
         if self.tied not in get_args(Tied):
-            msg = f"tied is {self.tied!r}, but must be one of {', '.join(map(repr, get_args(Tied)))}."
-            raise ValueError(msg)
+            raise ValueError(f"tied is {self.tied!r}, but must be one of {', '.join(map(repr, get_args(Tied)))}.")
 
     def whitened_state(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
         t, site = self.white_sites(Lu)

@@ -165,12 +165,11 @@ class DualInverseFree(InverseFactored[DualInverses], SitePosterior[DualInverses]
     def _check(self, factor: DualInverses) -> None:
         worst = _largest(factor)
         if backend_of(worst).is_concrete(worst) and not assume(worst < MAX_RESIDUAL, likely=True):
-            msg = (
+            raise NonFiniteError(
                 f"the residual of the inverse factors is {float(worst):.3g}, but must be below 1 for a valid bound; "
                 "apply agp.updates.InverseUpdate after each change of the parameters, and increase max_steps or the "
                 "jitter if necessary."
             )
-            raise NonFiniteError(msg)
 
     def weights_of_mean(self, factor: DualInverses, /) -> Array:
         return self._weights(factor)[0]

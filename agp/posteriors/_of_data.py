@@ -59,8 +59,7 @@ class DataPosterior(Posterior[DataFactor]):
 
     @classmethod
     def _refuse(cls, what: str) -> NoReturn:
-        msg = f"{cls.__name__} {what}."
-        raise TypeError(msg)
+        raise TypeError(f"{cls.__name__} {what}.")
 
     def _no_pullback(self, *_: Any) -> NoReturn:
         self._refuse("has no derivatives with respect to hyperparameters; train the model that built it")
@@ -133,11 +132,10 @@ class Exact(DataPosterior[ExactFactor]):
 
     def check_one_noise(self, noise: Array | None, /) -> None:
         if noise is not None and noise.shape[1] > 1:
-            msg = (
+            raise ValueError(
                 f"noise has {noise.shape[1]} columns, but the outputs of an exact model share one covariance; pass one "
                 'noise variance for each row, or use a variational model, such as SVGP.from_data(outputs="separate").'
             )
-            raise ValueError(msg)
 
     def factorise(self, Kuu: Array, /) -> tuple[ExactFactor, Pullback]:
         L = noisy_cholesky(Kuu, self.noise)

@@ -190,8 +190,9 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior[WhiteFactor]):
         M = Kuu.shape[0]
         sizes = sizes or (M - M // 2, M // 2)
         if sum(sizes) != M or min(sizes) < 0:
-            msg = f"the group sizes {sizes} do not cover the {M} inducing inputs; pass sizes that add up to {M}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"the group sizes {sizes} do not cover the {M} inducing inputs; pass sizes that add up to {M}."
+            )
         kinds = parts if isinstance(parts, tuple) else (parts,) * len(sizes)
         sizes, kinds = zip(*((size, kind) for size, kind in zip(sizes, kinds, strict=True) if size), strict=True)
 

@@ -104,11 +104,10 @@ class RelaxedGroups(
         M = Kuu.shape[0]
         sizes = sizes or (M - M // 2, M // 2)
         if len(sizes) != 2 or min(sizes) < 1 or sum(sizes) != M:
-            msg = (
+            raise ValueError(
                 f"the group sizes are {sizes}, but {cls.__name__} needs 2 groups whose sizes add up to {M}, the number "
                 "of inducing inputs; for one group, use Relaxed."
             )
-            raise ValueError(msg)
         leaves = cls._prior_leaves(Kuu, outputs, preconditioned) | {"sizes": tuple(sizes)}
         return cls(**leaves, **dict.fromkeys(cls.inverse_factors)).invert_from_scratch(Kuu)
 

@@ -43,8 +43,9 @@ class SiteForm(MeanWithUnit[Factor]):
     def __post_init__(self) -> None:
         if self.preconditioned not in self.mean_weights:
             known = " or ".join(map(repr, self.mean_weights))
-            msg = f"preconditioned is {self.preconditioned!r}, but must be {known} for {type(self).__name__}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"preconditioned is {self.preconditioned!r}, but must be {known} for {type(self).__name__}."
+            )
 
     @property
     def site_noise(self) -> SiteNoise:

@@ -33,8 +33,7 @@ def find_posterior(name: Any, /) -> Any:
         return name
     if _plain(name) not in _public_classes():
         known = ", ".join(sorted(cls.__name__ for cls in _public_classes().values()))
-        msg = f"unknown posterior {name!r}; choose from {known}."
-        raise ValueError(msg)
+        raise ValueError(f"unknown posterior {name!r}; choose from {known}.")
     return _public_classes()[_plain(name)]
 
 
@@ -49,9 +48,8 @@ def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
         return found.from_prior
     if isinstance(found, type) or not callable(found):
         name = found.__name__ if isinstance(found, type) else repr(found)
-        msg = (
+        raise TypeError(
             f"posterior is {name}, but must be a subclass of Posterior, the name of a subclass, or a function of Kuu "
             "and the number of outputs."
         )
-        raise TypeError(msg)
     return found

@@ -215,8 +215,9 @@ class ByRows(ABC):
         if self.imputations is None:
             return process.project_covariance(factor, X)
         if process.mixing is not None:
-            msg = "joint predictions of mixed outputs need complete rows; fill in missing cells, or predict marginals."
-            raise TypeError(msg)
+            raise TypeError(
+                "joint predictions of mixed outputs need complete rows; fill in missing cells, or predict marginals."
+            )
         return self.imputations.average_covariances(X, lambda x: process.project_covariance(factor, x))
 
     def _reshape_batch(self, parts: list[Array], batch: tuple[int, ...]) -> Array:
@@ -258,8 +259,7 @@ class ByRows(ABC):
     def _check_observed(self, noise: Array | None, *, observed: bool) -> None:
         """Raise ValueError if noise variances are given for latent functions."""
         if noise is not None and not observed:
-            msg = "noise is given, but latent functions have no noise; pass observed=True, or omit noise=."
-            raise ValueError(msg)
+            raise ValueError("noise is given, but latent functions have no noise; pass observed=True, or omit noise=.")
 
     def _check_cells(self, X: Array, first_row: int = 0) -> None:
         """Raise ValueError for infinite entries of X and, unless unknown cells are imputed, for NaN."""
@@ -313,8 +313,9 @@ class ByRows(ABC):
         rows, columns = X, y
         if X.ndim > 2:
             if tuple(y.shape[: X.ndim - 1]) != tuple(X.shape[:-1]):
-                msg = f"X has shape {tuple(X.shape)}, but y has {tuple(y.shape)}; pass one target for each row of X."
-                raise ValueError(msg)
+                raise ValueError(
+                    f"X has shape {tuple(X.shape)}, but y has {tuple(y.shape)}; pass one target for each row of X."
+                )
             xp, N = backend_of(X).xp, math.prod(X.shape[:-1])
             rows, columns = xp.reshape(X, (N, -1)), xp.reshape(y, (N, -1))
         columns = check_targets(rows, columns, missing=missing)

@@ -93,8 +93,9 @@ class FunctionSamples:
     def _check(self, X: Array) -> None:
         check_test_inputs(X, self.paths.width, *self.paths.reference)
         if tuple(X.shape[:-2]) not in ((), (self.count,)):
-            msg = f"X has shape {tuple(X.shape)}, but there are {self.count} samples; pass [N, D] or [S, N, D]."
-            raise ValueError(msg)
+            raise ValueError(
+                f"X has shape {tuple(X.shape)}, but there are {self.count} samples; pass [N, D] or [S, N, D]."
+            )
         check_finite("X", backend_of(X).xp.reshape(X, (-1, X.shape[-1])))
 
 

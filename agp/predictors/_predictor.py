@@ -188,8 +188,9 @@ class Predictor(Scores):
         Closed forms are used with every array library. See `predict` for the arguments and errors.
         """
         if self.imputations is not None:
-            msg = "predictions at unknown cells have no derivatives with respect to the inputs; fill in these cells."
-            raise TypeError(msg)
+            raise TypeError(
+                "predictions at unknown cells have no derivatives with respect to the inputs; fill in these cells."
+            )
 
         def derived(projection: tuple[tuple[Array, Array], Any], shares: Array | None, X: Array) -> tuple[Array, Array]:
             return slopes(*projection, X, shares)
@@ -314,8 +315,9 @@ class Predictor(Scores):
         count, features = check_whole("count", count), check_whole("features", features)
         if self.lead:
             several = len(self.processes)
-            msg = f"sample_functions needs one posterior, but there are {several}; condition on one set of data."
-            raise ValueError(msg)
+            raise ValueError(
+                f"sample_functions needs one posterior, but there are {several}; condition on one set of data."
+            )
         rng = generator(check_whole("seed", seed, least=0), 11)
         return FunctionSamples(self.processes[0].paths(self.factors[0], rng, count, features))
 
@@ -366,11 +368,10 @@ class Predictor(Scores):
             self.likelihood.check_noise(known[1])
         new = tuple(X.shape[:-2])
         if self.lead and new not in ((), self.lead):
-            msg = (
+            raise ValueError(
                 f"X has the leading axes {new}, but the posteriors have {self.lead}; pass one set of rows for each "
                 "posterior, or one set for all posteriors."
             )
-            raise ValueError(msg)
         named = dict(zip(("X", "y", "offset", "noise", "weights"), (X, y, *known), strict=True))
         sets = {name: split_sets(x) for name, x in named.items() if x is not None}
         if weights is not None:

@@ -35,8 +35,7 @@ class Prior(ABC):
             value, anywhere = float(given) if real else float("nan"), field.name in self.real_arguments
             if not (-float("inf") if anywhere else 0.0) < value < float("inf"):
                 wanted = "finite" if anywhere else "positive and finite"
-                msg = f"{field.name} of {type(self).__name__} is {given!r}, but must be {wanted}."
-                raise ValueError(msg)
+                raise ValueError(f"{field.name} of {type(self).__name__} is {given!r}, but must be {wanted}.")
             object.__setattr__(self, field.name, value)
 
     def log_density(self, x: Array, /, unit: Array | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
@@ -115,8 +114,7 @@ class Relative(Prior):
 
     def __post_init__(self) -> None:
         if not isinstance(self.prior, Prior):
-            msg = f"prior is {self.prior!r}, but must be an instance of agp.priors.Prior."
-            raise TypeError(msg)
+            raise TypeError(f"prior is {self.prior!r}, but must be an instance of agp.priors.Prior.")
 
     @property
     def positive(self) -> bool:  # type: ignore[override]

@@ -25,12 +25,12 @@ def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, 
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
             example = "{'kernel.variance': Gamma(2.0, 1.0)}"
-            msg = f"priors contains {pair!r}, but must map names to priors, as in {example}."
-            raise TypeError(msg)
+            raise TypeError(f"priors contains {pair!r}, but must map names to priors, as in {example}.")
         if not isinstance(pair[1], Prior):
             hint = f"; write {pair[1].__name__}(...)" if isinstance(pair[1], type) else ""
-            msg = f"the prior of {pair[0]!r} is {pair[1]!r}, but must be an instance of agp.priors.Prior{hint}."
-            raise TypeError(msg)
+            raise TypeError(
+                f"the prior of {pair[0]!r} is {pair[1]!r}, but must be an instance of agp.priors.Prior{hint}."
+            )
     return pairs
 
 
@@ -76,11 +76,10 @@ def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
         matching = [leaf for leaf in parameters if tree.matches(leaf.name, pattern)]
         if not matching:
             names = ", ".join(leaf.name for leaf in parameters)
-            msg = (
+            raise ValueError(
                 f"priors contains {pattern!r}: {prior}, but no parameter matches {pattern!r}; the parameters are "
                 f"{names}."
             )
-            raise ValueError(msg)
     found_priors = []
     for leaf in parameters:
         found = next(((pattern, prior) for pattern, prior in pairs if tree.matches(leaf.name, pattern)), None)
@@ -92,14 +91,12 @@ def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
 
 def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
     if "posterior" in leaf.name.split("."):
-        msg = (
+        raise ValueError(
             f"{pattern!r} matches {leaf.name}, which is a part of q(u) and cannot have a prior; "
             "set priors on parameters of the kernel, the likelihood or the mean function, or on Z."
         )
-        raise ValueError(msg)
     if prior.positive and not isinstance(leaf.constraint, type(POSITIVE)):
-        msg = (
+        raise ValueError(
             f"{prior} is defined only for positive numbers, but {pattern!r} matches {leaf.name}, which is "
             f"{leaf.constraint.name}; use Normal for {leaf.name}."
         )
-        raise ValueError(msg)

@@ -28,19 +28,17 @@ def check_shares(name: str, what: str, weights: Array, count: int, reference: tu
     """Raise an error unless an array has `count` positive entries with the sum 1, one for each of what it weights."""
     check_like(name, weights, *reference)
     if tuple(weights.shape) != (count,):
-        msg = (
+        raise ValueError(
             f"{name} has shape {tuple(weights.shape)}, but must have shape ({count},); pass one weight for each {what}."
         )
-        raise ValueError(msg)
     B = backend_of(weights)
     if B.is_concrete(weights):
         least, total = float(B.xp.min(weights)), float(B.xp.sum(weights))
         if not (least > 0.0 and abs(total - 1.0) <= TOLERANCE):
-            msg = (
+            raise ValueError(
                 f"{name} must be positive with the sum 1, but the smallest is {least:g} and the sum is {total:g}; "
                 "divide them by their sum."
             )
-            raise ValueError(msg)
 
 
 @tree.model
@@ -119,14 +117,14 @@ class Averaged(Alike, Parallel, WithoutSites):
         check_equal(f"{differ} input columns", (part.width for part in self.parts))
         for part in self.parts:
             if part.samples > 1 or part.depth > 1:
-                msg = f"{type(part).__name__} is not Gaussian, so Averaged cannot average it; use other parts."
-                raise ValueError(msg)
+                raise ValueError(
+                    f"{type(part).__name__} is not Gaussian, so Averaged cannot average it; use other parts."
+                )
             if part.mixing is not None or part.latents != part.outputs:
-                msg = (
+                raise ValueError(
                     f"the outputs of {type(part).__name__} are mixtures of functions, which Averaged cannot average; "
                     "use parts with a function for each output."
                 )
-                raise ValueError(msg)
             part.check()
         check_average("part", self.weights, self.spread, len(self.parts), self.reference)
 
@@ -139,8 +137,7 @@ class Averaged(Alike, Parallel, WithoutSites):
         self._refuse("sites")
 
     def _refuse(self, what: str) -> NoReturn:
-        msg = f"{type(self).__name__} has no {what}; train the models whose processes it averages."
-        raise TypeError(msg)
+        raise TypeError(f"{type(self).__name__} has no {what}; train the models whose processes it averages.")
 
     def _average(self, several: Iterable[Array]) -> Array:
         """Compute sum_k w_k x_k for arrays x_k of equal shapes."""

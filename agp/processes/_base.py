@@ -138,8 +138,9 @@ class Process(MixedPrecision, MultiOutput):
         `features` is the number of frequencies for each stationary kernel. Raise TypeError if the kernel, the inducing
         variables or the posterior does not support function sampling.
         """
-        msg = f"{type(self).__name__} cannot sample functions; implement `paths`, or call `sample` at fixed inputs."
-        raise TypeError(msg)
+        raise TypeError(
+            f"{type(self).__name__} cannot sample functions; implement `paths`, or call `sample` at fixed inputs."
+        )
 
     def condition_on(self, factor: Any, batch: Batch, likelihood: Likelihood, /) -> tuple["Process", Any]:
         """Return the process and its factor given k further rows of data, at the same hyperparameters.
@@ -323,17 +324,14 @@ def check_process(what: str, x: Any) -> None:
     """Raise TypeError unless x is a process."""
     if not isinstance(x, Process):
         kinds = "agp.processes.Sparse, Stack, LinearMixing, Patchwise or Deep"
-        msg = f"{what} is {x!r}, but must be a process ({kinds}); build a process with from_data."
-        raise TypeError(msg)
+        raise TypeError(f"{what} is {x!r}, but must be a process ({kinds}); build a process with from_data.")
 
 
 def check_processes(what: str, several: Any) -> None:
     """Raise TypeError unless `several` is a tuple of processes, and ValueError if the tuple is empty."""
     if not isinstance(several, tuple):
-        msg = f"the {what} are a {type(several).__name__}, but must be a tuple of processes."
-        raise TypeError(msg)
+        raise TypeError(f"the {what} are a {type(several).__name__}, but must be a tuple of processes.")
     if not several:
-        msg = f"there are no {what}; pass at least one process."
-        raise ValueError(msg)
+        raise ValueError(f"there are no {what}; pass at least one process.")
     for i, one in enumerate(several):
         check_process(f"entry {i} in the {what}", one)

@@ -80,8 +80,9 @@ class Deep(Chained, Composite):
     @property
     def _noise(self) -> Array:
         if self.noise is None:
-            msg = "a Deep process needs noise for its inner layers; call `with_draws` before you evaluate it."
-            raise ValueError(msg)
+            raise ValueError(
+                "a Deep process needs noise for its inner layers; call `with_draws` before you evaluate it."
+            )
         return self.noise
 
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -108,11 +109,10 @@ class Deep(Chained, Composite):
         return self.layers[-1].project_mean(factor[-1], self._inner(factor, X)[0])
 
     def project_covariance(self, factor: Any, X: Array, /) -> Array:
-        msg = (
+        raise TypeError(
             "a deep model is not a Gaussian process, so it has no joint covariances to sample from; call `predict` for "
             "marginals and `sample_functions` for functions."
         )
-        raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         """Draw function samples from all layers. The bound instead samples inner layers separately for each row."""
@@ -145,21 +145,18 @@ class Deep(Chained, Composite):
             try:
                 layer.check()
             except ValueError as error:
-                msg = f"in layer {i}, {error}"
-                raise ValueError(msg) from None
+                raise ValueError(f"in layer {i}, {error}") from None
         for i, (layer, following) in enumerate(zip(self.layers[:-1], self.layers[1:], strict=True)):
             if following.width != layer.outputs:
-                msg = (
+                raise ValueError(
                     f"layer {i} has {layer.outputs} outputs, but layer {i + 1} takes {following.width} input "
                     "columns; make these numbers equal."
                 )
-                raise ValueError(msg)
             if any(node._has_sites for node in tree.nodes(layer, SiteHolder).values()):
-                msg = (
+                raise ValueError(
                     f"layer {i} has sites, but only the last layer can have sites; choose another posterior for inner "
                     "layers."
                 )
-                raise ValueError(msg)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
         noise = rng.standard_normal((self.samples, rows, self._latents))

@@ -38,14 +38,12 @@ class Patchwise(Transformed):
     def __post_init__(self) -> None:
         check_process("the process of a Patchwise", self.process)
         if not isinstance(self.grid, PatchGrid):
-            msg = f"the grid of a Patchwise is {self.grid!r}, but must be a PatchGrid."
-            raise TypeError(msg)
+            raise TypeError(f"the grid of a Patchwise is {self.grid!r}, but must be a PatchGrid.")
         if self.process.samples > 1 or self.process.row_draws(0, 0, 1).by_row:
-            msg = (
+            raise TypeError(
                 "the process of a Patchwise must not be a sampled process; apply Patchwise to each layer of a Deep "
                 "process instead."
             )
-            raise TypeError(msg)
 
     @property
     def outputs(self) -> int:
@@ -108,11 +106,10 @@ class Patchwise(Transformed):
     def project_covariance(self, factor: Any, X: Array, /) -> Array:
         if self.grid.number == 1:
             return self.process.project_covariance(factor, self.grid.rows(X)[0])
-        msg = (
+        raise TypeError(
             "a Patchwise has no joint covariances, because its outputs are values of one function at several patches; "
             "call `predict` for marginals and `sample_functions` for joint samples."
         )
-        raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         return EachPatchPaths(self.process.paths(factor, rng, count, features), self.grid)
@@ -129,11 +126,10 @@ class Patchwise(Transformed):
     def check(self) -> None:
         self.grid.check()
         if self.process.width != self.grid.columns:
-            msg = (
+            raise ValueError(
                 f"the process of a Patchwise takes inputs with {self.process.width} columns, but "
                 f"{self.grid.describe()} have {self.grid.columns} columns; make these numbers equal."
             )
-            raise ValueError(msg)
         self.process.check()
 
     def draws(self, rng: Any, rows: int, /) -> Draws:

@@ -120,7 +120,7 @@ class ExactMixture(HoldsRows):
     def factorise(self) -> tuple[tuple[SettingsFactor, ...], Pullback]:
         found = []
         for one in self.settings:
-            K = tree.add(one.kernel.stacked_covariance(self.X)[0], self.level)
+            K = _plus(one.kernel.stacked_covariance(self.X)[0], self.level)
             L = noisy_cholesky(K, self._row_noise(one.noise))
             root = each_inverse(L)
             found.append(SettingsFactor(root, root.mT @ (root @ self.residual)))
@@ -149,7 +149,7 @@ class ExactMixture(HoldsRows):
     def project_mean(self, factor: Any, X: Array, /) -> Array:
         xp = backend_of(X).xp
         changes = [
-            tree.add(one.kernel.stacked_covariance(self.X, X)[0], self.level).mT @ factor_of.weights
+            _plus(one.kernel.stacked_covariance(self.X, X)[0], self.level).mT @ factor_of.weights
             for one, factor_of in zip(self.settings, factor, strict=True)
         ]
         return xp.reshape(xp.concat(changes, axis=0) + self.mean_function(X)[0], (-1, self.outputs))
@@ -159,8 +159,8 @@ class ExactMixture(HoldsRows):
         xp, w = backend_of(X).xp, self.shares
         within = 0.0
         for one, factor_of, place in zip(self.settings, factor, self._places, strict=True):
-            A = factor_of.root @ tree.add(one.kernel.stacked_covariance(self.X, X)[0], self.level)
-            each = tree.add(one.kernel.stacked_covariance(X)[0], self.level) - A.mT @ A
+            A = factor_of.root @ _plus(one.kernel.stacked_covariance(self.X, X)[0], self.level)
+            each = _plus(one.kernel.stacked_covariance(X)[0], self.level) - A.mT @ A
             within = within + xp.tensordot(w[place], each, axes=1)
         means = xp.permute_dims(xp.reshape(self.project_mean(factor, X), (self.samples, -1, self.outputs)), (2, 0, 1))
         apart = xp.sqrt(w)[:, None] * (means - (w @ means)[:, None, :])
@@ -220,8 +220,13 @@ class ExactMixture(HoldsRows):
     def check(self) -> None:
         count = sum(one.count for one in self.settings)
         if tuple(self.probabilities.shape) != (count,):
-            msg = f"probabilities has shape {tuple(self.probabilities.shape)}, but there are {count} settings."
-            raise ValueError(msg)
+            raise ValueError(
+                f"probabilities has shape {tuple(self.probabilities.shape)}, but there are {count} settings."
+            )
+
+
+def _plus(K: Array, level: Array | None) -> Array:
+    return K if level is None else K + level
 
 
 def _project(
@@ -231,7 +236,7 @@ def _project(
     xp = backend_of(X).xp
     Kuf, pull_cross = settings.kernel.stacked_covariance(train, X)
     kff, pull_diag = settings.kernel.stacked_variances(X)
-    Kuf, kff = tree.add(Kuf, level), tree.add(kff, level)
+    Kuf, kff = _plus(Kuf, level), _plus(kff, level)
     A = factor.root @ Kuf
     var, pull_var = nonnegative(kff - xp.sum(A * A, axis=1))
 

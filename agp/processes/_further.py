@@ -30,11 +30,10 @@ MAX_BOUND_DROP, MIN_RATE = 1.0, RATE / 2**20
 
 def refuse_data(what: str) -> NoReturn:
     """Raise TypeError for a posterior that cannot be conditioned on further data."""
-    msg = (
+    raise TypeError(
         f"{what} cannot be conditioned on further data; train a model on all data, or use GPR, SGPR, or an SVGP in "
         "which each output depends on one latent function."
     )
-    raise TypeError(msg)
 
 
 class _Outputs(NamedTuple):

@@ -133,18 +133,16 @@ class LinearMixing(Transformed):
     def check(self) -> None:
         check_array_type("weights", self.weights)
         if self.weights.ndim not in (1, 2) or self.weights.shape[-1] != self.process.outputs:
-            msg = (
+            raise ValueError(
                 f"weights has shape {tuple(self.weights.shape)}, but must have shape (P, {self.process.outputs}) for P "
                 f"outputs, or ({self.process.outputs},) for a diagonal W; pass a column for each latent function."
             )
-            raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)
         if self.process.correlated:
-            msg = (
+            raise ValueError(
                 "the process of a LinearMixing has dependent outputs, but must have independent outputs; replace "
                 "nested LinearMixings by a single one, with the product of their weights."
             )
-            raise ValueError(msg)
         self.process.check()
 
     def draws(self, rng: Any, rows: int, /) -> Draws:

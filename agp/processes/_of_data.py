@@ -38,8 +38,7 @@ class HoldsRows(WithoutSites):
     # -- steps of a variational bound --------------------------------------------------------------------------------
 
     def _no_bound(self) -> NoReturn:
-        msg = f"{type(self).__name__} has an evidence, not a KL divergence; train the model that built it."
-        raise TypeError(msg)
+        raise TypeError(f"{type(self).__name__} has an evidence, not a KL divergence; train the model that built it.")
 
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
         self._no_bound()
@@ -122,8 +121,9 @@ def column(x: Array, /) -> Array:
 
 
 def no_pullback(*_: Any) -> NoReturn:
-    msg = "a process that holds data is not differentiated with respect to hyperparameters; train the model instead."
-    raise TypeError(msg)
+    raise TypeError(
+        "a process that holds data is not differentiated with respect to hyperparameters; train the model instead."
+    )
 
 
 # -- conjugate gradients ----------------------------------------------------------------------------------------------

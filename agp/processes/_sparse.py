@@ -41,8 +41,7 @@ class SparsePrior(ABC):
         `begun` is as in `agp.posteriors.Posterior.add_inducing`. Raise TypeError if the posterior cannot represent the
         same q(f).
         """
-        msg = f"{type(self).__name__} cannot add inducing inputs; use SGPR or SVGP."
-        raise TypeError(msg)
+        raise TypeError(f"{type(self).__name__} cannot add inducing inputs; use SGPR or SVGP.")
 
     def _inducing_covariance(self) -> tuple[Array, Pullback]:
         """Return Kuu + jitter I [M, M], and its pullback ``(Kuu_bar, **cotangents of other fields) -> self_bar``."""
@@ -365,11 +364,10 @@ class Sparse(Process, SparsePrior, InverseOwner):
         self.inducing.check(self.kernel)
         M, count = self.inducing.count, self.posterior.count
         if count not in (None, M):
-            msg = (
+            raise ValueError(
                 f"q(u) has {count} inducing variables, but the process has {M} inducing variables; build q(u) with {M} "
                 "inducing variables."
             )
-            raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
@@ -383,8 +381,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
 def _check_jitter(jitter: float | None) -> float | None:
     """Return the jitter; raise ValueError unless it is None or a finite number of at least 0."""
     if jitter is not None and not 0 <= jitter < float("inf"):
-        msg = f"jitter is {jitter!r}, but must be None or a finite number of at least 0."
-        raise ValueError(msg)
+        raise ValueError(f"jitter is {jitter!r}, but must be None or a finite number of at least 0.")
     return jitter
 
 
@@ -397,6 +394,7 @@ def _resolve_inducing(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]
     if not isinstance(inducing, Inducing):
         return Points(Z), inducing
     if Z is not None:
-        msg = f"Z is given together with inducing={type(inducing).__name__}; pass the inducing inputs only once."
-        raise ValueError(msg)
+        raise ValueError(
+            f"Z is given together with inducing={type(inducing).__name__}; pass the inducing inputs only once."
+        )
     return inducing, "kmeans"

@@ -59,10 +59,10 @@ def public(
                     settings.enter_context(B.context(x))
             if ignore is not None:
                 settings.enter_context(np.errstate(**_ignored_conditions(warnings=ignore == "warnings")))
-            found = call(*args, **kwargs)
+            result = call(*args, **kwargs)
         if reports:
             Tally(reports).tell()
-        return _in_context(found, B, x)
+        return _in_context(result, B, x)
 
     return run
 
@@ -89,18 +89,18 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
         B = backend_of_type(type(X))
         if B is None or B.is_lazy or B.needs_context:
             B, x = _array_among((X, *others), {})
-            found: Any = None
+            result: Any = None
             if B is None or not B.needs_context:
-                found = f(self, X, *others)
+                result = f(self, X, *others)
             else:
                 with B.context(x):
-                    found = f(self, X, *others)
-                found = _in_context(found, B, x)
+                    result = f(self, X, *others)
+                result = _in_context(result, B, x)
         else:
-            found = f(self, X, *others)
-        if type(found) is tuple and len(found) == 2 and found[1] is not None:
-            return found
-        value = found[0] if type(found) is tuple and len(found) == 2 else found
+            result = f(self, X, *others)
+        if type(result) is tuple and len(result) == 2 and result[1] is not None:
+            return result
+        value = result[0] if type(result) is tuple and len(result) == 2 else result
         return value, _no_pullback(type(self).__name__)
 
     return evaluated
@@ -109,15 +109,13 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
 def _with_arrays(model: Any, X: Array, start: str) -> Any:
     """Convert leaves that are numbers to arrays like X; raise TypeError if a leaf has no value."""
     if absent := tree.missing(model):
-        msg = f"{type(model).__name__} has no {' and no '.join(absent)} yet; pass numbers, or call {start}."
-        raise TypeError(msg)
+        raise TypeError(f"{type(model).__name__} has no {' and no '.join(absent)} yet; pass numbers, or call {start}.")
     return tree.place_leaves(model, X)
 
 
 def _no_pullback(name: str) -> Callable[..., Any]:
     def pullback(*_: Any) -> Any:
-        msg = f'{name} returned a value without a pullback; return both, or train with gradient="autodiff".'
-        raise TypeError(msg)
+        raise TypeError(f'{name} returned a value without a pullback; return both, or train with gradient="autodiff".')
 
     return pullback
 
@@ -131,11 +129,11 @@ def _array_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend
     return _first_array((*args, *kwargs.values()))
 
 
-def _in_context(found: Any, B: Backend | None, x: Array) -> Any:
+def _in_context(result: Any, B: Backend | None, x: Array) -> Any:
     """Return the result of a function; a pullback in it runs in the context of the array x."""
-    if B is None or not B.needs_context or not (type(found) is tuple and len(found) == 2 and callable(found[1])):
-        return found
-    return found[0], _within(B, x, found[1])
+    if B is None or not B.needs_context or not (type(result) is tuple and len(result) == 2 and callable(result[1])):
+        return result
+    return result[0], _within(B, x, result[1])
 
 
 def _within(B: Backend, x: Array, pullback: Callable) -> Callable:
@@ -159,4 +157,4 @@ def _first_array(arguments: Iterable[Any]) -> tuple[Backend | None, Array]:
         if B is not None and not B.is_lazy:  # lazy rows are evaluated on the device of the leaves
             return B, x
     parts = (x if isinstance(x, tuple) else tree.leaves(x).values() for x in inside)
-    return next((found for part in parts if (found := _first_array(part))[0] is not None), (None, None))
+    return next((pair for part in parts if (pair := _first_array(part))[0] is not None), (None, None))

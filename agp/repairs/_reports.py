@@ -96,10 +96,10 @@ def pack_reports(reports: Iterable[Report], /) -> list[Report]:
 
 
 def _parts(reports: Iterable[Report]) -> Iterator[tuple[Kind, Any]]:
-    for one in reports:
+    for entry in reports:
         start = 0
-        for kind in one.kinds:
-            yield kind, one.numbers[start : start + 1 + kind.size]
+        for kind in entry.kinds:
+            yield kind, entry.numbers[start : start + 1 + kind.size]
             start += 1 + kind.size
 
 
@@ -113,19 +113,21 @@ def _merge_numbers(a: Array, b: Array) -> Array:
 
 def fetch_reports(several: Sequence[Sequence[Report]], /) -> list[list[Report]]:
     """Move the numbers in lists of reports to the host in one transfer. Traced reports are dropped."""
-    known = [[one for one in reports if backend_of(one.numbers).is_concrete(one.numbers)] for reports in several]
-    numbers = [one.numbers for reports in known for one in reports]
+    concrete = [
+        [entry for entry in reports if backend_of(entry.numbers).is_concrete(entry.numbers)] for reports in several
+    ]
+    numbers = [entry.numbers for reports in concrete for entry in reports]
     if not numbers:
         return [[] for _ in several]
     B = backend_of(numbers[0])
-    vector, start, found = to_numpy(B.xp.concat([B.xp.astype(x, B.widest_float(x)) for x in numbers])), 0, []
-    for reports in known:
-        found.append([])
-        for one in reports:
-            stop = start + one.numbers.shape[0]
-            found[-1].append(Report(one.kinds, vector[start:stop]))
+    vector, start, fetched = to_numpy(B.xp.concat([B.xp.astype(x, B.widest_float(x)) for x in numbers])), 0, []
+    for reports in concrete:
+        fetched.append([])
+        for entry in reports:
+            stop = start + entry.numbers.shape[0]
+            fetched[-1].append(Report(entry.kinds, vector[start:stop]))
             start = stop
-    return found
+    return fetched
 
 
 class Tally:
@@ -145,8 +147,8 @@ class Tally:
 
     def add(self, reports: Iterable[Report], /) -> None:
         """Count reports. Traced reports are dropped, because they have no values."""
-        (known,) = fetch_reports([list(reports)])
-        for kind, (times, *values) in _parts(known):
+        (concrete,) = fetch_reports([list(reports)])
+        for kind, (times, *values) in _parts(concrete):
             if not times > 0.0:
                 continue
             if kind.fatal:

@@ -21,7 +21,7 @@ def speculate(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
     guesses: list[Any] = []
     try:
         with speculating(guesses), collect_reports() as reports:
-            found = f()
+            result = f()
     except Exception:  # a wrong assumption may be the cause
         if _all_true(guesses):
             raise
@@ -29,7 +29,7 @@ def speculate(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
         if _all_true(guesses):
             if reports:
                 propagate_reports(reports)
-            return found, True
+            return result, True
     with speculating(None):
         return f(), False
 

@@ -1,9 +1,8 @@
 """Data-driven choice of the kernel, the hyperparameters and the number of inducing inputs."""
 
-from agp.selection._classification import fit_classification
+from agp.selection._fits import fit_classification, fit_regression
 from agp.selection._kernel import select_kernel
-from agp.selection._regression import fit_regression
-from agp.selection._result import Candidate, ClassificationResult, RegressionResult, Stage
+from agp.selection._trial import Candidate, ClassificationResult, RegressionResult, Stage
 
 __all__ = [
     "Candidate",
@@ -16,6 +15,6 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.selection._regression import HYPERPARAMETERS, REGRESSION_METHODS
+from agp.selection._fits import HYPERPARAMETERS, REGRESSION_METHODS
 from agp.selection._signal import NO_SIGNAL_VARIANCE
 from agp.selection._stages import EXACT_ROWS

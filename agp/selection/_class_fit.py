@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import backend_of, to_numpy
+from agp.backend import asarray_like, backend_of, to_numpy
 from agp.bounds import Batch
 from agp.kernels import RBF
 from agp.models import SVGP, TVGP, Ensemble
@@ -18,16 +18,13 @@ from agp.selection._class_posteriors import (
     combine,
     densities,
     model_of_rows,
-    place_weights,
     settle,
     settle_inducing,
     sparse_model,
     stack,
 )
-from agp.selection._plan import checksum_of, describe_part
-from agp.selection._result import Candidate, ClassificationResult
-from agp.selection._rows import Data, subsample_rows
-from agp.selection._trial import Trial
+from agp.selection._given import Data, checksum_of, describe_part, subsample_rows
+from agp.selection._trial import Candidate, ClassificationResult, Found, Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import Progress
 
@@ -42,7 +39,7 @@ MOST_CLASSES, ROWS_PER_CLASS = 10, 5
 """The search uses rows of at most so many classes. Each of them keeps so many rows, if it has them."""
 CLOSE = 25.0
 """Kernels whose evidence is lower than that of the best by more nats than this are left out."""
-MOST, LEAST = 1024, 256
+MOST_INDUCING, LEAST = 1024, 256
 """The largest and the smallest usual number of inducing inputs."""
 LEAST_GAIN = 2e-3
 """The gain in nats per held-out row for which twice as many inducing inputs are used."""
@@ -104,19 +101,6 @@ def sample_rows(data: Data, likelihood: Any, count: int, seed: int) -> Sample:
     return Sample(some._replace(y=y), type(likelihood)(max(2, len(chosen))))
 
 
-class Chosen(NamedTuple):
-    """A model with its scores."""
-
-    model: Any
-    kernel: str
-    kind: str
-    bound: float
-    """The bound of all rows, in nats."""
-    log_density: float
-    """The average log density of left-out or held-out rows."""
-    holds_data: bool = True
-
-
 class ClassFit:
     """The stages of a fit. `result` returns the best model so far."""
 
@@ -124,12 +108,13 @@ class ClassFit:
         self.plan, self.data, self.pieces, self.watch = plan, data, pieces, watch
         self.candidates: list[Candidate] = []
         self.several = plan.likelihood.latents(1) > 1
-        self.chosen: Chosen | None = None
+        self.chosen: Found | None = None
         self.unsettled = ""
         self.searched: list[Searched] = []
         """The trained kernels, for a fit that is interrupted."""
         self.settled: list[Settled] = []
         self.batch = Batch(data.X, data.y, weights=data.weights)
+        self.how: dict[str, Any] = {"memory": plan.memory, "is_over": lambda: watch.is_done}
 
     def run(self, *, exact: bool) -> None:
         """Run all stages, for a posterior of all rows or for inducing inputs."""
@@ -207,8 +192,7 @@ class ClassFit:
             for one in found:
                 model = model_of_rows(one.model.kernel, likelihood, data)
                 like = self.settled[-1] if self.settled else None
-                kept = {"memory": self.plan.memory, "is_over": self._is_over, "like": like}
-                self.settled.append(settle(one.name, model, self.batch, **kept))
+                self.settled.append(settle(one.name, model, self.batch, like=like, **self.how))
                 self._see(self.settled[-1].model, self.settled[-1].bound)
                 if self.watch.is_done:
                     break
@@ -231,21 +215,15 @@ class ClassFit:
         def score(spread: float) -> float:
             return float(np.average(densities(likelihood, mean, spread * variance, y, memory=memory), weights=weights))
 
-        self._keep_all(done, shares, *best_spread(score, self.several))
-
-    def _keep_all(self, done: list[Settled], shares: Any, spread: float, density: float) -> None:
-        """Keep the average of several posteriors, or a single one."""
+        spread, density = best_spread(score, self.several)
         model: Any = done[0].model
         if len(done) > 1 or spread != 1.0:
-            model = Ensemble(tuple(x.model for x in done), place_weights(shares, self.data.X), spread)
+            model = Ensemble(tuple(x.model for x in done), asarray_like(np.asarray(shares), self.data.X), spread)
         bound = float(shares @ np.asarray([x.bound for x in done]))
         kind = f"a posterior of all {self.data.X.shape[0]:,} rows"
-        self.chosen = Chosen(model, ", ".join(x.name for x in done), kind, bound, density)
+        self.chosen = Found(model, ", ".join(x.name for x in done), kind, bound, self.data, density, held_out=False)
         if not all(x.is_settled for x in done):
             self.unsettled = "the sites have not reached their fixed point"
-
-    def _is_over(self) -> bool:
-        return self.watch.is_done
 
     # -- inducing inputs --------------------------------------------------------------------------------------------
 
@@ -265,13 +243,13 @@ class ClassFit:
                     break
             density, model, spread = best
             if not self.watch.is_done:
-                model = settle_inducing(model, self.batch, LAST_STEPS, memory=self.plan.memory, is_over=self._is_over)
+                model = settle_inducing(model, self.batch, LAST_STEPS, **self.how)
             bound = float(model.bound(self.data.X, self.data.y, weights=self.data.weights, memory=self.plan.memory)[0])
             count = len(tree.leaves(model)["process.inducing.Z"])
             if spread != 1.0:
-                model = Ensemble((model,), place_weights([1.0], self.data.X), spread)
+                model = Ensemble((model,), asarray_like(np.ones(1), self.data.X), spread)
             kind = f"a posterior with {count:,} inducing inputs on {rows.total:,} rows"
-            self.chosen = Chosen(model, one.name, kind, bound, density, holds_data=False)
+            self.chosen = Found(model, one.name, kind, bound, self.data, density, held_out=True)
             self._see(model, bound)
         scores = Candidate(one.name, rows.total, math.nan, math.nan, held_out=density)
         self.candidates.append(scores)
@@ -293,13 +271,12 @@ class ClassFit:
 
         model = sparse_model(one.model.kernel, self.plan.likelihood, first(count))
         few, N = min(FIRST_ROWS, others.X.shape[0]), others.X.shape[0]
-        kept = {"memory": self.plan.memory, "is_over": self._is_over}
         some = first(few)
         scale = N / few if others.weights is None else float(xp.sum(others.weights) / xp.sum(some.weights))
-        model = settle_inducing(model, Batch(some.X, some.y, scale, weights=some.weights), FIRST_STEPS, **kept)
+        model = settle_inducing(model, Batch(some.X, some.y, scale, weights=some.weights), FIRST_STEPS, **self.how)
         if few == N or self.watch.is_done:
             return model
-        return settle_inducing(model, Batch(others.X, others.y, weights=others.weights), STEPS, **kept)
+        return settle_inducing(model, Batch(others.X, others.y, weights=others.weights), STEPS, **self.how)
 
     def _held_density(self, model: SVGP, held: Data) -> tuple[float, float]:
         """Return the average log density of held-out rows at the best factor of the variances, and this factor."""
@@ -337,20 +314,17 @@ class ClassFit:
             )
         return ClassificationResult(
             best.model,
-            watch.steps,
-            watch.elapsed(),
-            {"bound": watch.bounds},
+            **watch.record(),
             converged=not ending,
             message=message,
             candidates=self.candidates,
             kernel=best.kernel,
-            stages=watch.stages,
             bound=best.bound,
             baseline=baseline,
             log_density=best.log_density,
             ending=ending,
             learned=bool(learned),
-            holds_data=best.holds_data,
+            holds_data=not best.held_out,
         )
 
     def _keep_sample(self) -> None:
@@ -363,8 +337,10 @@ class ClassFit:
         else:
             kernel = TVGP.from_data(some.X, some.y, likelihood=likelihood, kernel=RBF()).kernel
         batch = Batch(some.X, some.y, weights=some.weights)
-        kept = {"memory": self.plan.memory, "is_over": lambda: True, "like": None}
-        found = settle("a sample", model_of_rows(kernel, likelihood, some), batch, **kept)
+        model = model_of_rows(kernel, likelihood, some)
+        found = settle("a sample", model, batch, memory=self.plan.memory, is_over=lambda: True, like=None)
         logs = densities(likelihood, found.mean, found.variance, some.y, memory=self.plan.memory)
         kind = f"a posterior of {some.X.shape[0]:,} rows"
-        self.chosen = Chosen(found.model, "the best kernel so far", kind, found.bound, float(np.mean(logs)))
+        self.chosen = Found(
+            found.model, "the best kernel so far", kind, found.bound, some, float(np.mean(logs)), held_out=False
+        )

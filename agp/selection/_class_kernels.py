@@ -16,8 +16,8 @@ from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Stationary, Sum
 from agp.models import TVGP
 from agp.priors import assign_priors
 from agp.selection._climb import beside
-from agp.selection._rows import Data
-from agp.training import Coordinates, prior_along_coordinates
+from agp.selection._given import Data
+from agp.training import Coordinates, expand_priors
 
 VARIANCE = 4.0
 """The starting variance of the latent functions."""
@@ -112,10 +112,9 @@ class LaplaceLoss:
         found, pull = laplace_evidence(model.likelihood, K, self.batch, self.weights)
         self.weights, evidence = found.weights, float(found.value)
         bars = tree.leaves(tree.cotangent(model, kernel=pull_kernel(pull(1.0))[0]))
-        scales, values = self.coordinates.scales_at(model), tree.leaves(model)
+        scales = self.coordinates.scales_at(model)
         slopes = {leaf.name: np.ravel(scales[leaf.name] * bars[leaf.name]) for leaf in self.coordinates.leaves}
-        for leaf, prior in self.priors:
-            density, first, _ = prior_along_coordinates(leaf._replace(value=values[leaf.name]), prior)
+        for leaf, density, first, _ in expand_priors(model, self.priors):
             evidence += density
             if leaf.name in slopes:
                 slopes[leaf.name] = slopes[leaf.name] + first
@@ -210,18 +209,14 @@ def _sum(X: Any, *parts: Kernel) -> Kernel:
     return Sum((Constant(variance=np.asarray(1.0)), *parts)).from_data(X, VARIANCE)
 
 
-def given_kernel(kernel: Kernel, X: Any) -> Start:
-    """Return a kernel that the user chose; missing values start at the usual ones."""
-    return Start(type(kernel).__name__.lower(), beside(kernel, X).from_data(X, VARIANCE), tied=False)
-
-
 def compared_kernels(kernel: Any, X: Any, train: Callable[[Start, int], Searched]) -> Iterator[Searched]:
     """Yield the trained kernels. The unit of the columns is that of the best kernel with one lengthscale.
 
     `train` is a function of a start and the maximum number of evaluations.
     """
     if not isinstance(kernel, str):
-        yield train(given_kernel(kernel, X), ARD_STEPS)
+        name, begun = type(kernel).__name__.lower(), beside(kernel, X).from_data(X, VARIANCE)
+        yield train(Start(name, begun, tied=False), ARD_STEPS)
         return
     scales = starting_scales(X)
     tried = [train(isotropic(X, one), ISOTROPIC_STEPS) for one in scales]

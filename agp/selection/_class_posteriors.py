@@ -1,5 +1,6 @@
 """Posteriors of classifiers: fixed points of sites, weights of kernels by left-out rows, and inducing inputs."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,7 @@ from agp.linalg import diagonal, identity
 from agp.models import SVGP, TVGP
 from agp.posteriors import Dual, SiteSystem
 from agp.selection._climb import beside
-from agp.selection._rows import Data
+from agp.selection._given import Data
 from agp.updates import SiteStep
 
 MOST_FACTORISATIONS, MOST_STEPS = 20, 10
@@ -46,21 +47,6 @@ SPREADS = (1.0, 0.5, 0.25)
 """The factors of the predicted variances that are compared for three or more classes."""
 PSEUDO_ROWS, EM_STEPS = 0.01, 200
 """The fraction of the rows by which each kernel is preferred, so that no weight is zero, and the number of EM steps."""
-
-
-class Rate:
-    """The rate of site steps, which falls if the error of the fixed point rises."""
-
-    def __init__(self) -> None:
-        self.value, self.last = RATE, float("inf")
-
-    def after(self, error: float) -> float:
-        """Return the rate of the next step."""
-        if np.isfinite(self.last):
-            rises = error > self.last
-            self.value = max(LEAST_RATE, SLOWER * self.value) if rises else min(1.0, FASTER * self.value)
-        self.last = error
-        return self.value
 
 
 class Settled(NamedTuple):
@@ -331,8 +317,7 @@ def sparse_model(kernel: Any, likelihood: Any, some: Data) -> SVGP:
 
 def settle_inducing(model: SVGP, batch: Batch, most: int, *, memory: float | None, is_over: Callable[[], bool]) -> SVGP:
     """Repeat site steps until the mean of q(u) hardly changes, at most so often, or until `is_over` returns True."""
-    rate, step = Rate(), RATE
-    mean = _white_mean(model)
+    mean, step, last = _white_mean(model), RATE, math.inf
     for _ in range(most):
         update = SiteStep(step, memory=memory)
         model = update(model, batch, update.init(model))[0]
@@ -341,7 +326,9 @@ def settle_inducing(model: SVGP, batch: Batch, most: int, *, memory: float | Non
         mean = new
         if change < MEAN_CHANGE or is_over():
             break
-        step = rate.after(change)
+        if last < math.inf:
+            step = max(LEAST_RATE, SLOWER * step) if change > last else min(1.0, FASTER * step)
+        last = change
     return model
 
 
@@ -349,8 +336,3 @@ def _white_mean(model: Any) -> Any:
     """Return the mean [M, P] of Lu^-1 u on the host."""
     q = model.process.posterior
     return to_numpy(q.whitened_state(identity(q.precision))[0].white_mean)
-
-
-def place_weights(weights: Any, X: Array) -> Array:
-    """Return weights [K] in the library, dtype and device of X."""
-    return asarray_like(np.asarray(weights), X)

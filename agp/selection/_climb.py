@@ -15,23 +15,12 @@ from agp.backend import asarray_like, backend_of
 from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.kernels import Kernel
 from agp.models import GPR
-from agp.selection._plan import Plan, checksum_of
-from agp.selection._precision import narrow, widen
-from agp.selection._result import Candidate
-from agp.selection._rows import Data, finite_average
-from agp.selection._trial import Trial
+from agp.selection._given import Data, Plan, checksum_of, finite_average
+from agp.selection._trial import Candidate, Trial
 from agp.selection._watch import Pieces, Watch
-from agp.training import (
-    Coordinates,
-    Evidence,
-    Expanded,
-    Gain,
-    Progress,
-    ascend,
-    fit_lbfgs,
-    newton_names,
-    why_not_newton,
-)
+from agp.training import Coordinates, Evidence, Gain, Progress, ascend, fit_lbfgs, newton_names, why_not_newton
+
+MEAN = "mean_function.value"
 
 GAIN = 100.0
 """The predicted gain in nats at which training on a sample ends, as a multiple of the tolerance of the fit."""
@@ -181,18 +170,16 @@ class Climber:
         return widen(model, thin, trained), *scores  # type: ignore[return-value]
 
     def _by_newton(self, model: Any, most: int, least: float, radius: float) -> tuple[Any, float, float]:
-        point = self._ascend(model, most, least, radius)
+        objective = Evidence(model, model._data, newton_names(model))
+        start = objective.coordinates.vector_of(model)
+        box = search_box(objective.coordinates, model.X, start, self.least_noise(model.X))
+        settings: Any = {"most": most, "tolerance": least, "box": box, "radius": radius}
+        point = ascend(objective, start, seen=self._watch, **settings)[0]
         if point is None:
             return model, -math.inf, -math.inf
         return point.model, point.value / observations(model), point.leave_one_out
 
-    def _ascend(self, model: Any, most: int, least: float, radius: float) -> Expanded | None:
-        objective = Evidence(model, model._data, newton_names(model))
-        start = objective.coordinates.vector_of(model)
-        box = search_box(objective.coordinates, model.X, start, self.least_noise(model.X))
-        return ascend(objective, start, most=most, tolerance=least, box=box, radius=radius, seen=self._watch)[0]
-
-    def _watch(self, point: Expanded, predicted: float) -> bool:
+    def _watch(self, point: Any, predicted: float) -> bool:
         bound = np.asarray(point.value)
         stopped = self.watch(Progress(0, point.model, {"bound": bound}, 0.0))  # type: ignore[dict-item]
         return stopped or self._hopeless(point, predicted) or self._until(point.model)
@@ -204,12 +191,11 @@ class Climber:
             found = fit_lbfgs(model, model.X, model.y, max_iterations=iterations, callbacks=callbacks)
         except (NonFiniteError, NotPositiveDefiniteError):
             return model, -math.inf, -math.inf
-        return found.model, found.bounds[0] / observations(model), log_density_of(found.model)
+        density = finite_average(found.model.leave_one_out(), found.model.weights)
+        return found.model, found.bounds[0] / observations(model), density
 
 
-def is_hopeless(
-    rival: Trial | None, margin: float, caution: float, count: float, point: Expanded, predicted: float
-) -> bool:
+def is_hopeless(rival: Trial | None, margin: float, caution: float, count: float, point: Any, predicted: float) -> bool:
     """Whether the next step would leave a candidate behind a rival, in evidence and in log density."""
     if rival is None:
         return False
@@ -220,18 +206,14 @@ def is_hopeless(
 def search_box(coordinates: Coordinates, X: Any, start: Any, least_noise: float) -> tuple[Any, Any]:
     """Return the limits of the coordinates; they include the start. `least_noise` is that of the noise variance."""
     columns = 0.5 * math.log(X.shape[1])  # the unit of a lengthscale is the spread times the root of this number
-    low, high = [], []
-    for leaf, size in zip(coordinates.leaves, coordinates.sizes, strict=True):
-        limits = (-FAR, FAR)
-        if coordinates.linear[sum(map(len, low))]:
-            limits = (-math.inf, math.inf)
-        elif leaf.name == NOISE:
-            limits = least_noise, MOST_NOISE
+    low, high = np.full_like(start, -FAR), np.full_like(start, FAR)
+    low[coordinates.linear], high[coordinates.linear] = -math.inf, math.inf
+    for leaf, places in zip(coordinates.leaves, coordinates.places, strict=True):
+        if leaf.name == NOISE:
+            low[places], high[places] = least_noise, MOST_NOISE
         elif leaf.name.endswith("lengthscale") and leaf.unit is not None:
-            limits = SHORT - columns, LONG - columns
-        low.append(np.full(size, limits[0]))
-        high.append(np.full(size, limits[1]))
-    return np.minimum(np.concatenate(low), start), np.maximum(np.concatenate(high), start)
+            low[places], high[places] = SHORT - columns, LONG - columns
+    return np.minimum(low, start), np.maximum(high, start)
 
 
 def is_wide(X: Any) -> bool:
@@ -309,6 +291,30 @@ def beside(part: Any, X: Any) -> Any:
     return tree.to_backend(part, B.name, dtype=B.dtype_name(X), device=B.device_name(X) or None)
 
 
-def log_density_of(model: GPR) -> float:
-    """Return the average log density of a row given the other rows, or -inf if the average is not finite."""
-    return finite_average(model.leave_one_out(), model.weights)
+# -- training in float32 ----------------------------------------------------------------------------------------------
+
+
+def narrow(model: Any) -> Any:
+    """Return an exact GP in float32, with the averages of its inputs and targets as origins.
+
+    The kernel is stationary or has a centre. Targets are shifted only if the mean function is a constant.
+    """
+    leaves = tree.leaves(model)
+    xp = backend_of(model.X).xp
+    origin = xp.mean(model.X, axis=0)
+    shifted = {"X": model.X - origin}
+    shifted |= {name: x - origin for name, x in leaves.items() if name.endswith(".centre")}
+    if MEAN in leaves:
+        level = xp.mean(model.y, axis=0)
+        shifted |= {"y": model.y - level, MEAN: leaves[MEAN] - level}
+    return tree.with_leaves(model, {name: xp.astype(shifted.get(name, x), xp.float32) for name, x in leaves.items()})
+
+
+def widen(model: Any, started: Any, trained: Any) -> Any:
+    """Return a model with the hyperparameters of `trained`, which was trained from `started`, `narrow(model)`."""
+    xp = backend_of(model.X).xp
+    own, before, after = tree.leaves(model), tree.leaves(started), tree.leaves(trained, "parameter")
+    new = {name: xp.astype(x, own[name].dtype) for name, x in after.items()}
+    if MEAN in new:
+        new[MEAN] = own[MEAN] + new[MEAN] - xp.astype(before[MEAN], own[MEAN].dtype)
+    return tree.with_leaves(model, new)

@@ -1,6 +1,7 @@
 """Sums over the rows, from which collapsed posteriors follow for any variances and any number of inducing inputs."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +23,13 @@ from agp.inducing import Points
 from agp.linalg import cholesky, nonnegative
 from agp.models import SGPR, SVGP, shared_covariance
 from agp.processes import Sparse
-from agp.selection._rows import Data, finite_average
+from agp.selection._given import Data, finite_average
 
 LOG_2PI = math.log(2.0 * math.pi)
 NOISE_SHIFTS = tuple(range(0, 21, 2))
 """The logarithms of factors of the noise variance at which the search for the best factor may start."""
+NOISE_FACTOR, MOST_FACTORS = 1.4, 6
+"""The factor by which the noise variance is increased, and how often, as long as held-out rows are predicted better."""
 SQUARES = 3
 """The memory budget for a pass over the rows, in M x M arrays, unless the default budget is larger."""
 
@@ -125,6 +128,28 @@ class Collapse(NamedTuple):
         error = residual - mean
         density = -0.5 * xp.sum(LOG_2PI + xp.log(spread) + error * error / spread, axis=1)
         return finite_average(density, weights)
+
+    def calibrate_noise(self, noise: float) -> float:
+        """Return the noise variance, or a multiple of it, whichever predicts the held-out rows best.
+
+        If the errors have heavy tails, the noise variance that maximises the evidence of few rows is too small.
+        """
+        best = self.log_density(1.0, noise)
+        for _ in range(MOST_FACTORS):
+            if (density := self.log_density(1.0, NOISE_FACTOR * noise)) <= best:
+                break
+            best, noise = density, NOISE_FACTOR * noise
+        return noise
+
+    def best_setting(self, settings: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], float]:
+        """Return the kernel factor and noise variance that predict the held-out rows best, and their log density.
+
+        The settings are compared with each other and with their geometric mean.
+        """
+        settings = {*settings}
+        middle = tuple(float(np.exp(np.mean(np.log(column)))) for column in zip(*settings, strict=True))
+        density, setting = max((self.log_density(*at), at) for at in {*settings, middle})
+        return setting, density
 
     def posterior(self, factor: float, noise: float, M: int) -> tuple[SVGP, float]:
         """Return the model with the posterior of all rows, including the held-out ones, and its bound in nats."""

@@ -12,9 +12,8 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.models import perturb_constants, proxies_of_rows
 from agp.random import generator
 from agp.selection._climb import Climber, StageOver
-from agp.selection._plan import Plan
+from agp.selection._given import Data, Plan
 from agp.selection._race import SAMPLE, Race
-from agp.selection._rows import Data
 from agp.selection._stages import COMPARED_ROWS
 from agp.selection._watch import Pieces, Watch
 

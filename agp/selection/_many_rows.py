@@ -5,18 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from agp import tree
 from agp.backend import backend_of
 from agp.kernels import White
 from agp.selection._climb import ignore_repairs
-from agp.selection._near import FEW, MANY, Densities, NearCandidates, describe_near
-from agp.selection._near_training import NearTraining
-from agp.selection._plan import KERNELS, Plan
+from agp.selection._given import KERNELS, Plan
+from agp.selection._near import FEW, MANY, QUICK, QUICK_ROWS, Densities, NearCandidates, NearTraining, describe_near
 from agp.selection._race import SAMPLE
-from agp.selection._result import Candidate
 from agp.selection._sizes import LARGE_COST
 from agp.selection._stages import JUDGED, JUDGED_ROWS, LARGER, SAMPLED_STEPS, Fit, Passed
-from agp.selection._trial import Found, Trial
+from agp.selection._trial import Candidate, Found, Trial
 
 MANY_ROWS = 1000
 """The number of held-out rows for comparing the larger number of neighbours with the smaller one."""
@@ -44,7 +41,7 @@ def run_many_rows(fit: Fit, method: str) -> None:
         return
     near, one = NearCandidates(fit.rows, fit.watch, fit.seed), found[0]
     training = NearTraining(near, fit.climb)
-    _keep(fit, near, one.kernel, near.quick_densities(one.model))
+    _keep(fit, near, one.kernel, near.densities(near.model(one.model, QUICK), QUICK_ROWS))
     one = fit.train([one], LARGER, SAMPLED_STEPS) if len(fit.rows.order) > SAMPLE else one
     if fit.watch.is_done:
         return
@@ -79,13 +76,11 @@ def _may_reach(fit: Fit, passed: Passed | None, best: Densities, more: float) ->
 def why_not_neighbours(plan: Plan, X: Any) -> str:
     """Return the reason why near rows cannot be found and compared on the host, or an empty string."""
     B = backend_of(X)
-    parts = (plan.kernel, plan.mean_function)
-    nodes = [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
     if B.is_lazy:
         return "the rows are not in memory"
-    if any(isinstance(node, White) for node in nodes):
+    if any(isinstance(node, White) for node in plan.nodes):
         return "the kernel contains white noise"
-    foreign = [type(node).__name__ for node in nodes if not type(node).__module__.startswith("agp.")]
+    foreign = plan.foreign
     return f"{foreign[0]} is no part of agp, and may not support NumPy" if foreign and B.name != "numpy" else ""
 
 
@@ -108,7 +103,7 @@ def _choose_neighbours(fit: Fit, training: NearTraining, one: Trial) -> Densitie
                 best, name = found, trained[1]
                 _keep(fit, near, name, best)
         if not watch.stage_over and len(near.order) > FEW:
-            more = near.some_densities(near.model(best.model, MANY), MANY_ROWS)
+            more = near.densities(near.model(best.model, MANY), MANY_ROWS)
             if near.is_better(more, best):
                 gain = float(np.mean(more.each - best.each[: len(more.each)]))
                 best = more._replace(score=best.score + gain)
@@ -143,12 +138,12 @@ def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
 def _keep(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> None:
     """Keep a model of nearest rows, for all rows, unless it fails."""
     fit.candidates.append(Candidate(kernel, len(near.order), math.nan, math.nan, held_out=found.score))
-    if math.isfinite(found.score):
-        fit.best = lambda: _candidate(fit, near, kernel, found)
-
-
-def _candidate(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> Found:
     data = fit.rows.data
-    model, seen = near.of_all_rows(found.model, data), data._replace(X=None)
-    bound = found.score * data.observations
-    return Found(model, kernel, describe_near(model), bound, seen, found.score, held_out=True)
+
+    def best() -> Found:
+        model, seen = near.of_all_rows(found.model, data), data._replace(X=None)
+        bound = found.score * data.observations
+        return Found(model, kernel, describe_near(model), bound, seen, found.score, held_out=True)
+
+    if math.isfinite(found.score):
+        fit.best = best

@@ -1,26 +1,31 @@
-"""Candidates for many rows: nearest rows, with or without inducing inputs, and the densities of held-out rows."""
+"""Candidates for many rows: nearest rows, with or without inducing inputs, their scores and their training."""
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agp import tree
 from agp.backend import asarray_like, to_numpy
-from agp.chunking import column_spreads
+from agp.bounds import Batch, near_densities
+from agp.chunking import cached_rows, column_spreads, row_ranges
 from agp.errors import NotPositiveDefiniteError
 from agp.inducing import Points
-from agp.kernels import Kernel
+from agp.kernels import Kernel, Sum
 from agp.models import NNGP, VIF
 from agp.neighbours import TREE_COLUMNS, NeighbourSearch
 from agp.predictors import Predictor
 from agp.processes import near_search
 from agp.random import generator
-from agp.selection._climb import beside, ignore_repairs, parts_beside
+from agp.selection._climb import Climber, beside, ignore_repairs, narrow, parts_beside, search_box, widen
+from agp.selection._given import Data, Rows, average, checksum_of, finite_average
+from agp.selection._race import revive
 from agp.selection._repeats import Merged, merge_repeats
-from agp.selection._rows import Data, Rows, average, finite_average
+from agp.selection._trial import pieces_of, restore
 from agp.selection._watch import Watch
+from agp.training import Ascent, Evidence, Progress, newton_names, why_not_newton
 
 QUICK, QUICK_ROWS = 30, 500
 """The numbers of neighbours and of held-out rows for a first result."""
@@ -37,6 +42,24 @@ FEW, MANY = 100, 200
 LOG_2PI = math.log(2.0 * math.pi)
 SPREAD = 1.5
 """The largest factor by which the variances are corrected so that held-out rows have the right spread."""
+TRAINED, LEVELS = 60, ((2000, 2), (4000, 2), (12_000, 3))
+"""The number of neighbours in training, and the numbers of rows whose densities are maximised, with those of steps."""
+REVIVAL_STEPS = 3
+"""The number of further steps for revived columns."""
+TOLERANCE, TRUSTED, RADIUS = 0.002, 0.02, 1.0
+"""The predicted gain at which training ends, and the largest one for which the last step is not evaluated, in nats per
+row, and the first radius of the trust region."""
+LEAST_NOISE = math.log(1e-12)
+"""The smallest logarithm of the noise variance, as a fraction of the targets' variance."""
+CALIBRATED, CALIBRATED_ROWS, CALIBRATION_STEPS = 50, 2000, 3
+"""The numbers of neighbours, rows and steps for calibrating the variance of the kernel and the noise."""
+NARROW_NOISE = 1e-4
+"""The smallest noise variance for training in float32, as a fraction of the variance of the function."""
+ROUGHEST, ARRAYS = ("matern32", "matern52", "rbf"), 6
+"""The kernels in the order in which they are preferred if their densities are alike, and the number of arrays that the
+evaluation of a density holds."""
+LEAST_TRAINED = 500
+"""The smallest number of rows, whatever they take."""
 
 
 class Densities(NamedTuple):
@@ -125,15 +148,13 @@ class NearCandidates:
 
     # -- scores -----------------------------------------------------------------------------------------------------
 
-    def densities(self, model: Any) -> Densities:
-        """Return a model and the log densities of the held-out rows.
+    def densities(self, model: Any, count: int | None = None) -> Densities:
+        """Return a model and the log densities of the held-out rows, or of so many of them.
 
         Unless noise is known, the kernel and the noise are multiplied by the factor that gives the held-out errors the
         predicted spread. This changes no mean.
         """
-        return self._densities(model, self.held)
-
-    def _densities(self, model: Any, held: Data) -> Densities:
+        held = self.held if count is None else self.held.at(np.arange(min(count, len(self.held.y))))
         try:
             with np.errstate(all="ignore"), ignore_repairs():
                 latent = self._predictor(model).predict(held.X)
@@ -174,14 +195,6 @@ class NearCandidates:
         count = min(len(one.each), len(other.each))
         return exceeds(one.each[:count], other.each[:count])
 
-    def some_densities(self, model: Any, count: int) -> Densities:
-        """Return `densities` for some of the held-out rows."""
-        return self._densities(model, self.held.at(np.arange(min(count, len(self.held.y)))))
-
-    def quick_densities(self, hyper: Any) -> Densities:
-        """Return the log densities of some held-out rows given few neighbours."""
-        return self.some_densities(self.model(hyper, QUICK), QUICK_ROWS)
-
 
 def exceeds(one: Any, other: Any) -> bool:
     """Whether the first numbers exceed the second on average, by more than the standard error of the difference.
@@ -197,3 +210,193 @@ def describe_near(model: Any) -> str:
     """Return a description of a model."""
     with_inducing = "" if isinstance(model, NNGP) else f"{model.inducing.count} inducing inputs and "
     return f"{with_inducing}the {model.neighbours} nearest of {model.X.shape[0]:,} rows"
+
+
+# -- training on the densities of rows given their neighbours ---------------------------------------------------------
+
+
+class Advanced(NamedTuple):
+    """The result of some steps."""
+
+    model: NNGP
+    value: float
+    """The sum of the log densities after the last step that was evaluated."""
+
+
+class NearTraining:
+    """Training of hyperparameters on the rows that are not held out.
+
+    Parameters
+    ----------
+    near
+        The rows.
+    climb
+        The checkpoint and the clock of the fit.
+    """
+
+    def __init__(self, near: NearCandidates, climb: Climber) -> None:
+        self.near, self.climb = near, climb
+        self._calibrated: NNGP | None = None
+
+    def train(self, hyper: Any, name: str, kernels: Mapping[str, type[Kernel]]) -> tuple[NNGP, str] | None:
+        """Maximise the densities of rows given their neighbours, on more and more rows; None if nothing was reached.
+
+        Other kernels start from the hyperparameters of the first, and are compared by the densities of the first rows.
+        Each number of rows starts from the result of the one before, and the neighbours of further rows are those in
+        its metric. Also return the name of the kernel.
+        """
+        k = min(TRAINED, len(self.near.order) - 1)
+        count, steps = LEVELS[0]
+        used = self.near.affordable(k, min(count, len(self.near.order)), min(LEAST_TRAINED, len(self.near.order)))
+        rows = self.near.order[:used]
+        best, sets = self._first(self.near.model(hyper, k, among="others"), rows, k, steps)
+        if best is None:
+            return None
+        plain, linear = name.removesuffix(" + linear"), name.endswith(" + linear")
+        starts = {other: _with_kernel(best.model, kind) for other, kind in kernels.items() if other != plain}
+        if starts:
+            found = {other: self._advance(start, rows, sets, steps, trust=True) for other, start in starts.items()}
+            plain, best = self._choose_kernel({plain: best, **found}, rows, sets)
+        for count, steps in LEVELS[1:]:
+            most = self.near.affordable(k, min(count, len(self.near.order)), used)
+            if most <= used or self.climb.watch.stage_over:
+                break
+            rows = self.near.order[:most]
+            sets = self._add_sets(best.model, sets, rows, k)
+            reached = self._advance(best.model, rows, sets, steps, trust=True)
+            if reached is None:
+                break
+            best, used = reached, most
+        return best.model, f"{plain} + linear" if linear else plain
+
+    def _first(self, model: NNGP, rows: Any, k: int, steps: int) -> tuple[Any, Any]:
+        """Train on the first rows from two starts; return the better result, or None, and its neighbours.
+
+        In the second start, columns count again that the search on few rows had switched off.
+        """
+        found = []
+        for start, more in ((model, 0), (revive(model), REVIVAL_STEPS)):
+            sets = self._add_sets(start, None, rows, k)
+            found.append((self._advance(start, rows, sets, steps + more), sets))
+        return max(found, key=lambda one: -math.inf if one[0] is None else one[0].value)
+
+    def _choose_kernel(self, found: dict[str, Any], rows: Any, sets: Any) -> tuple[str, Any]:
+        """Return the roughest kernel whose densities are within the standard error of the best."""
+        found = {name: one for name, one in found.items() if one is not None}
+        each = {name: self._near_densities(one.model, rows, sets) for name, one in found.items()}
+        best = max(each, key=lambda name: finite_average(each[name], None))
+        ranks = {name: ROUGHEST.index(name) for name in found if name in ROUGHEST}
+        for name in sorted(ranks, key=lambda name: ranks[name]):
+            if not exceeds(each[best], each[name]):
+                return name, found[name]
+        return best, found[best]
+
+    def _near_densities(self, model: NNGP, rows: Any, sets: Any) -> Any:
+        """Return the log densities of rows given their neighbours, or -inf if a factorisation failed."""
+        size, data = cached_rows(sets.shape[1] ** 2 * ARRAYS, model.X), model._near_data
+        try:
+            with ignore_repairs():
+                parts = [near_densities(model, data, rows[i:j], sets[i:j]) for i, j in row_ranges(len(rows), size)]
+        except NotPositiveDefiniteError:
+            return np.full(len(rows), -np.inf)
+        return np.concatenate(parts)
+
+    def calibrate(self, hyper: Any) -> NNGP:
+        """Scale the kernel and the noise to the densities of rows given their neighbours."""
+        if self._calibrated is not None:
+            return self._calibrated
+        k = min(CALIBRATED, len(self.near.order) - 1)
+        most = min(CALIBRATED_ROWS, len(self.near.order))
+        model = self.near.model(hyper, k, among="others")
+        rows = self.near.order[: self.near.affordable(k, most, min(most, LEAST_TRAINED))]
+        sets = self._add_sets(model, None, rows, k)
+        found = self._advance(model, rows, sets, CALIBRATION_STEPS, only_variances=True)
+        self._calibrated = model if found is None else found.model
+        return self._calibrated
+
+    def _add_sets(self, model: NNGP, sets: Any, rows: Any, k: int) -> Any:
+        """Return the neighbours of rows, the first of which may be known."""
+        start = 0 if sets is None else len(sets)
+        more = self.near.search(model.kernel).others(rows[start:], k)
+        if model.weights is not None:
+            more = np.concatenate([rows[start:, None], more], axis=1)
+        return more if sets is None else np.concatenate([sets, more])
+
+    def _advance(
+        self, model: NNGP, rows: Any, sets: Any, steps: int, *, only_variances: bool = False, trust: bool = False
+    ) -> Advanced | None:
+        """Take Newton steps, in float32 if there is enough noise.
+
+        Return None if the objective is not finite, if there is no other row, or if the kernel or the mean function does
+        not support the method.
+        """
+        if why_not_newton(model) or not sets.shape[1]:
+            return None
+        kinds = " ".join(type(part).__name__ for part in tree.nodes(model.kernel, Kernel).values())
+        which = f"{kinds} variances" if only_variances else kinds  # other kernels may have the same parameters
+        piece = f"neighbours {which} {len(rows)} {steps} from {checksum_of(model)}"
+        found = self.climb.pieces.find(piece, lambda done: restore(model, done, "value"))
+        if found is not None:
+            return Advanced(*found)
+        names = [name for name in newton_names(model) if not name.startswith("mean_function.")]
+        if only_variances:
+            names = [name for name in names if name.endswith("variance")]
+        reached = self._ascend_narrowly(model, rows, sets, names, steps, trust=trust) if _is_noisy(model) else None
+        reached = self._ascend(model, rows, sets, names, steps, trust=trust) if reached is None else reached
+        if reached is None:
+            return None
+        model, value = reached
+        return Advanced(*restore(model, self.climb.pieces.store(piece, pieces_of(model, value=value)), "value"))
+
+    def _ascend_narrowly(self, model: NNGP, *given: Any, trust: bool) -> tuple[Any, float] | None:
+        """Take steps in float32; return the model in float64."""
+        thin = narrow(model)
+        found = self._ascend(thin, *given, trust=trust)
+        return None if found is None else (widen(model, thin, found[0]), found[1])
+
+    def _ascend(
+        self, model: NNGP, rows: Any, sets: Any, names: list[str], steps: int, *, trust: bool
+    ) -> tuple[Any, float] | None:
+        """Take steps from a model; return the model, and the last value that was computed, or None.
+
+        If `trust` is true, the last step is taken without an evaluation, unless its predicted gain is large.
+        """
+        every = np.full((len(model.X), sets.shape[1]), -1)
+        every[rows] = sets
+        held = dataclasses.replace(model, sets=every)
+        objective = Evidence(held, Batch(held.X[rows], held.y[rows], 1.0, rows), names)
+        coordinates = objective.coordinates
+        start = coordinates.vector_of(held)
+        box = search_box(coordinates, held.X, start, LEAST_NOISE)
+        with ignore_repairs():
+            first = objective(np.clip(start, *box))
+            if first is None:
+                return None
+            search = Ascent(objective, first, box, RADIUS)
+            self._note(first)
+            for _ in range(steps - trust):
+                if self.climb.watch.is_done or search.hoped_gain < TOLERANCE * len(rows):
+                    break
+                search.advance()
+                self._note(search.point)
+        blind = trust and search.predicted < TRUSTED * len(rows)
+        reached = coordinates.model_at(search.next_vector()) if blind else search.point.model
+        return dataclasses.replace(reached, sets=None), search.point.value
+
+    def _note(self, point: Any) -> None:
+        self.climb.watch(Progress(0, point.model, {"bound": np.asarray(point.value)}, 0.0))
+
+
+def _with_kernel(model: NNGP, kind: type[Kernel]) -> NNGP:
+    """Return the model with another stationary kernel of the same parameters, which may be the first part of a sum."""
+    kernel = model.kernel
+    if isinstance(kernel, Sum):
+        first, *rest = kernel.parts
+        return tree.replace(model, {"kernel": Sum((kind(**tree.leaves(first)), *rest))})
+    return tree.replace(model, {"kernel": kind(**tree.leaves(kernel))})
+
+
+def _is_noisy(model: NNGP) -> bool:
+    """Whether float32 suffices for the covariance matrices of neighbours."""
+    size = float(np.mean(to_numpy(model.kernel.diag(model.X[:LEAST_TRAINED])[0])))
+    return model.X.dtype == np.float64 and float(model.likelihood.noise_variance) > NARROW_NOISE * size

@@ -1,5 +1,6 @@
-"""The search for a kernel and its hyperparameters: many starts on few rows, and the best of them on more rows."""
+"""Hyperparameters from few rows: the search from many starts, and the integration over them."""
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -9,15 +10,14 @@ import numpy as np
 
 from agp import tree
 from agp.backend import backend_of, to_numpy
-from agp.kernels import Kernel, Linear
-from agp.models import spread_starts
-from agp.priors import assign_priors
+from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
+from agp.models import GPR, spread_starts
+from agp.priors import as_priors, assign_priors, check_priors
 from agp.selection._climb import NOISE, Climber, beside, exact_gp, on_rows
-from agp.selection._plan import Plan
-from agp.selection._rows import Data
+from agp.selection._given import Data, Plan, finite_average
 from agp.selection._signal import CHANCE
-from agp.selection._trial import Trial, has_few_rows, sort_trials
-from agp.training import Evidence, why_not_newton
+from agp.selection._trial import Candidate, Found, Trial, sort_trials
+from agp.training import Evidence, Progress, columns_to_tie, fit, integrate, why_not_newton
 from agp.tree import REAL
 
 RACE_ROWS, SAMPLE = 250, 500
@@ -54,6 +54,15 @@ USUAL_COLUMNS = 8
 """Up to this number of columns, the maximum of revived lengthscales does not depend on the number."""
 RADIUS = 0.5
 """The first radius of the trust region for revived columns."""
+FEW_ROWS, FEW_PARAMETERS, MOST_ROWS = 200, 30, 1000
+"""The maximum numbers of rows and of hyperparameters for which "auto" integrates, and the maximum number of rows for
+"mixture"."""
+ONE_KERNEL_ROWS = 100
+"""Up to this number of rows, only one kernel is used."""
+CONSTANT_SHARE = 0.1
+"""The prior probability that the function is constant, relative to that of another kernel."""
+LEAST_SECONDS = 2.0
+"""The minimum time limit for which "auto" integrates."""
 
 
 class Race:
@@ -78,7 +87,7 @@ class Race:
     ) -> None:
         self.plan, self.climb, self.wide, self.sample, self.compete = plan, climb, wide, sample, compete
         self.linear = linear and isinstance(plan.kernel, str)
-        self.few = has_few_rows(sample)
+        self.few = sample.has_few_rows
 
     def run(self) -> Iterator[list[Trial]]:
         """Yield the candidates after each stage, the best first."""
@@ -99,7 +108,8 @@ class Race:
         model = exact_gp(data, kernel=kernel_at(kernel, X, y), **self.plan.parts(kernel, data))
         found = []
         for start in spread_starts(kernel, X, y, **options):
-            leaves = {f"kernel.{name}": x for name, x in tree.leaves(start, "parameter").items() if _is_scale(name)}
+            own = tree.leaves(start, "parameter").items()
+            leaves = {f"kernel.{name}": x for name, x in own if name.endswith("lengthscale")}
             found.append(tree.with_leaves(model, leaves))
         return found
 
@@ -111,7 +121,7 @@ class Race:
         kept = sort_trials(self.climb("race", name, one.model, RACE_STEPS) for one in begun[:FINALISTS])
         found: list[Trial] = []
         for one in distinct(kept):
-            model = self._on_sample(one.model)
+            model = on_rows(one.model, self.sample, self.plan.parts(one.model.kernel, self.sample)["priors"])
             found = sort_trials([*found, self.climb("search", name, model, STEPS, **_against(found))])
         return sort_trials([*found, *train_revived(self.climb, found[0], STEPS, margin=MARGIN)])
 
@@ -149,9 +159,6 @@ class Race:
         trial = self.climb("search", name, model, STEPS if self.few else LINEAR_STEPS, rival=rival, **settings)
         return [trial] if trial.scores.evidence > needed else []
 
-    def _on_sample(self, model: Any) -> Any:
-        return on_rows(model, self.sample, self.plan.parts(model.kernel, self.sample)["priors"])
-
 
 def _against(found: list[Trial]) -> dict[str, Any]:
     """Return the arguments of `Climber` that end the training of candidates that seem to be worse than the best."""
@@ -179,10 +186,6 @@ def reestimate_slopes(model: Any) -> Any:
 def kernel_at(kernel: Kernel, X: Any, y: Any) -> Kernel:
     """Return the kernel with a value for each parameter, from inputs [N, D] and targets [N, P]."""
     return beside(tree.place_leaves(kernel.from_data(X, float(np.mean(np.var(y, axis=0))) or 1.0), X), X)
-
-
-def _is_scale(name: str) -> bool:
-    return name.endswith("lengthscale")
 
 
 def distinct(found: list[Trial]) -> list[Trial]:
@@ -239,8 +242,77 @@ def revive(model: Any) -> Any:
     most = math.exp(CAP) / min(columns, USUAL_COLUMNS) ** 0.5
     new = {}
     for leaf in tree.describe(model):
-        if leaf.role == "parameter" and leaf.unit is not None and _is_scale(leaf.name):
+        if leaf.role == "parameter" and leaf.unit is not None and leaf.name.endswith("lengthscale"):
             new[leaf.name] = backend_of(leaf.value).xp.minimum(leaf.value, most * leaf.unit)
         elif leaf.name == NOISE:
             new[leaf.name] = math.exp(-DROP) * leaf.value
     return tree.with_leaves(model, new)
+
+
+# -- integration, for few rows ----------------------------------------------------------------------------------------
+
+
+def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, limit: float | None) -> bool:
+    """Whether to integrate over the hyperparameters. Raise ValueError if this was asked for but is not possible."""
+    rows, lazy = data.X.shape[0], backend_of(data.X).is_lazy
+    if hyperparameters == "mixture" and (lazy or rows > MOST_ROWS):
+        where = "in an array that is not in memory" if lazy else f"{rows:,} rows"
+        raise ValueError(
+            f"hyperparameters is 'mixture', which is for at most {MOST_ROWS:,} rows in memory, not {where}; use 'auto'."
+        )
+    if hyperparameters != "auto":
+        return hyperparameters == "mixture"
+    few = not lazy and method in ("auto", "gpr") and 1 < rows <= FEW_ROWS and (limit is None or limit >= LEAST_SECONDS)
+    return few and _parameters(plan, data) <= FEW_PARAMETERS
+
+
+def _parameters(plan: Plan, data: Data) -> int:
+    """Return the number of hyperparameters of the first kernel."""
+    if isinstance(plan.kernel, str):
+        columns, tied = data.X.shape[1], len(columns_to_tie(data.at().X))
+        return columns - max(tied - 1, 0) + 3
+    kernel = exact_gp(data.at(), kernel=plan.kernel, likelihood=plan.likelihood).kernel
+    return 1 + sum(math.prod(x.shape) for x in tree.leaves(kernel, "parameter").values())
+
+
+def kernels_to_mix(plan: Plan, data: Data) -> dict[str, Kernel]:
+    """Return the kernels to average, by name."""
+    if not isinstance(plan.kernel, str):
+        return plan.kernels()
+    X = data.repeat_rows()[0]
+    kinds = {"matern52": Matern52()} if X.shape[0] <= ONE_KERNEL_ROWS else {"matern52": Matern52(), "rbf": RBF()}
+    found: dict[str, Kernel] = {f"{name} + linear": kernel + Linear.centred(X) for name, kernel in kinds.items()}
+    return found | {"constant": Constant()}
+
+
+def mix(plan: Plan, data: Data, watch: Any) -> tuple[Found, list[Candidate], bool]:
+    """Integrate over the hyperparameters of exact GPs of these rows.
+
+    Return the result, its candidates, and whether the function is certainly not constant.
+    """
+    kernels = kernels_to_mix(plan, data)
+    models = [_start(plan, kernel, data) for kernel in kernels.values()]
+    found = integrate(models, shares=[CONSTANT_SHARE if name == "constant" else 1.0 for name in kernels])
+    density = finite_average(found.model.leave_one_out(), data.weights)
+    rows, count = data.X.shape[0], data.observations
+    evidence = dict(zip(kernels, found.by_kernel, strict=True))
+    candidates = [Candidate(name, rows, value / count, density) for name, value in evidence.items()]
+    watch(Progress(0, found.model.mode, {"bound": np.asarray(found.log_evidence)}, 0.0))
+    best = max(evidence, key=lambda name: evidence[name])
+    certain = "constant" in kernels and not any(isinstance(one.kernel, Constant) for one in found.model.models)
+    kind = f"averaged over {found.model.shares.shape[0]} settings of the hyperparameters, given {rows} rows"
+    return Found(found.model, best, kind, found.log_evidence, data, density, held_out=False), candidates, certain
+
+
+def _start(plan: Plan, kernel: Kernel, data: Data) -> GPR:
+    """Return the untrained model, or a trained one if the coefficients of its mean function are not integrated over."""
+    parts = plan.parts(kernel, data)
+    priors = None if isinstance(plan.priors, str) else parts["priors"]
+    model = exact_gp(data, kernel=kernel, **parts | {"priors": None})
+    if priors and isinstance(plan.kernel, str) and isinstance(kernel, Constant):  # it has few of the parameters
+        names = [*tree.leaves(model, "parameter")]
+        priors = {at: prior for at, prior in priors.items() if any(tree.matches(name, at) for name in names)}
+    model = dataclasses.replace(model, priors=as_priors(priors))
+    check_priors(model)
+    known = model.mean_function.is_constant or not tree.leaves(model.mean_function, "parameter")
+    return model if known else fit(model, data.X, data.y).model

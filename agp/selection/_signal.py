@@ -11,7 +11,7 @@ from agp.backend import Array, asarray_like, backend_of
 from agp.likelihoods import Likelihood
 from agp.models import GPR
 from agp.random import generator
-from agp.selection._rows import Data
+from agp.selection._given import Data
 from agp.training import baseline
 
 CHANCE, HELD_OUT_CHANCE = 2.0, 5.0
@@ -99,17 +99,13 @@ def constant_model(started: GPR, X: Array, one: Data, data: Data) -> GPR | None:
     average, least = float(xp.mean(kernel.diag(X)[0])), 2.0 * float(xp.finfo(X.dtype).smallest_normal)
     if average > 0.0:  # else the function is zero at the data
         kernel = kernel.scale_by(asarray_like(np.asarray(max(NO_SIGNAL_VARIANCE * spread, least) / average), X))
+    known = 0.0 if data.noise is None else float(backend_of(data.noise).xp.mean(data.noise))
+    noise = max(spread - known, NO_SIGNAL_VARIANCE * spread)  # without the known noise
     leaves = {
-        "likelihood.noise_variance": asarray_like(np.asarray(_unknown_noise(spread, data.noise)), X),
+        "likelihood.noise_variance": asarray_like(np.asarray(noise), X),
         "mean_function.value": asarray_like(level, X),
     }
     return tree.with_leaves(GPR.from_data(one.X, one.y, kernel=kernel, **parts), leaves)
-
-
-def _unknown_noise(variance: float, known: Array | None) -> float:
-    """Return the part of the targets' variance that is not due to known noise, or a small part of it if none is."""
-    average = 0.0 if known is None else float(backend_of(known).xp.mean(known))
-    return max(variance - average, NO_SIGNAL_VARIANCE * variance)
 
 
 def baseline_of(likelihood: Likelihood, targets: Data) -> float:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agp import tree
 from agp.backend import Array, asarray_like, backend_of
 from agp.bounds import evidence_and_left_out
 from agp.models import GPR, GPRMixture
@@ -25,11 +24,8 @@ from agp.selection._climb import (
     parts_beside,
 )
 from agp.selection._collapse import Collapse, collapse
-from agp.selection._mixture import mix
-from agp.selection._plan import Plan
-from agp.selection._race import SAMPLE, STEPS, Race, train_revived
-from agp.selection._result import Candidate, RegressionResult
-from agp.selection._rows import Data, Rows, finite_average
+from agp.selection._given import Data, Plan, Rows, finite_average
+from agp.selection._race import SAMPLE, STEPS, Race, mix, train_revived
 from agp.selection._signal import (
     CLEAR,
     PERMUTED_STEPS,
@@ -40,15 +36,7 @@ from agp.selection._signal import (
     predicts_left_out,
 )
 from agp.selection._sizes import COST, Sizes
-from agp.selection._trial import (
-    Found,
-    Trial,
-    best_of_kernels,
-    best_setting,
-    calibrate_noise,
-    close_to_best,
-    sort_trials,
-)
+from agp.selection._trial import Candidate, Found, RegressionResult, Trial, best_of_kernels, close_to_best, sort_trials
 from agp.selection._watch import Pieces, Watch
 from agp.training import fit
 
@@ -114,10 +102,6 @@ def _no_signal(best: Found, every: Data) -> str:
     return f"the inputs do not predict the targets: {rows} rows are predicted no better than by their mean"
 
 
-def _mixture_kind(model: GPRMixture) -> str:
-    return f"averaged over {model.shares.shape[0]} settings of the hyperparameters, given {model.X.shape[0]} rows"
-
-
 class Fit:
     """A fit in progress; `result` can be called at any time."""
 
@@ -137,12 +121,9 @@ class Fit:
         """Integrate over the hyperparameters of an exact GP of all rows."""
         data = self.on_host(self.rows.data.at())
         with self.watch.stage("integrate", self.rows.total):
-            mixed = mix(self.plan, data, self.watch)
-        self.candidates += mixed.candidates
-        model = beside(mixed.model, self.rows.data.X)
-        self.certain = mixed.certain
-        found = Found(model, mixed.kernel, _mixture_kind(model), mixed.log_evidence, data, mixed.log_density, False)
-        self.best = lambda: found
+            found, candidates, self.certain = mix(self.plan, data, self.watch)
+        self.candidates += candidates
+        self.best = lambda: found._replace(model=beside(found.model, self.rows.data.X))
 
     def run_exact(self) -> None:
         """Compare kernels on the sample, train the best on up to 2,000 rows, and keep the posterior of all rows."""
@@ -227,10 +208,7 @@ class Fit:
 
     def on_host(self, data: Data) -> Data:
         """Return rows on the host in float64, so that all libraries choose alike, unless users' parts need others."""
-        parts = (self.plan.kernel, self.plan.mean_function)
-        nodes = [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
-        ours = all(type(node).__module__.startswith("agp.") for node in nodes)
-        return data.on_host() if ours else data
+        return data if self.plan.foreign else data.on_host()
 
     def _initialise(self) -> GPR:
         data = self.rows.first(SAMPLE)
@@ -314,8 +292,8 @@ class Fit:
         seconds = (self.watch.elapsed() - begun) / sums.rows
         factor, noise, bound = sums.profile()
         trained = float(sums.model.likelihood.noise_variance)
-        settings = ((1.0, trained), (1.0, calibrate_noise(sums, trained)), (factor, noise))
-        setting, density = best_setting(sums, settings)
+        settings = ((1.0, trained), (1.0, sums.calibrate_noise(trained)), (factor, noise))
+        setting, density = sums.best_setting(settings)
         gain = density - sums.log_density(*setting, count=max(1, inducing // 2))
         behind = one.scores.log_density - density
         gain = behind if behind > FAR else gain  # too few inducing inputs for the signal
@@ -350,7 +328,7 @@ class Fit:
                 passed = collapse(hyper, Z, data, held, self.plan.memory, inside=inside)
             except ArithmeticError:  # the precision of the dtype is too low
                 return None
-            setting, density = best_setting(passed, best.settings)
+            setting, density = passed.best_setting(best.settings)
             count = sizes.least(M, density, lambda fewer: passed.log_density(*setting, count=fewer))
             scores = best.trial.scores._replace(held_out=density)
             return self._collapsed_candidate(best.trial._replace(scores=scores), passed, setting, count)
@@ -440,14 +418,11 @@ class Fit:
             message = f"{_no_signal(best, every)}; {message if constant is None else 'the model predicts the mean'}"
         return RegressionResult(
             model,
-            watch.steps,
-            watch.elapsed(),
-            {"bound": watch.bounds},
+            **watch.record(),
             converged=not ending,
             message=message,
             candidates=self.candidates,
             kernel=best.kernel,
-            stages=watch.stages,
             bound=best.bound * every.observations / count,
             baseline=baseline_of(model.likelihood, every),
             log_density=best.log_density,

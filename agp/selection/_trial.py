@@ -1,26 +1,107 @@
-"""The record of a candidate, and the choice among candidates."""
+"""The records of candidates, the choice among them, and the results of staged fits."""
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from agp.backend import asarray_like, to_numpy
-from agp.models import GPR, NNGP, SVGP, VIF, GPRMixture
-from agp.selection._collapse import Collapse
-from agp.selection._plan import ROWS_PER_COLUMN
-from agp.selection._result import Candidate
-from agp.selection._rows import Data
+from agp.models import GPR, NNGP, SVGP, TVGP, VIF, Ensemble, GPRMixture, Model
+from agp.selection._given import Data
+from agp.training import FitResult
 from agp.tree import leaves, with_leaves
 
 CLOSE, ALIKE = 0.02, 0.002
 """Differences in nats per row. Candidates within `CLOSE` of the best are trained further. Two candidates with the same
 kernel are the same optimum if their evidence differs by less than `ALIKE`."""
-NOISE_FACTOR, MOST_FACTORS = 1.4, 6
-"""The factor by which the noise variance is increased, and how often, as long as held-out rows are predicted better."""
 MAX_CLOSE = 2
 """The maximum number of candidates that are trained further."""
+
+
+class Candidate(NamedTuple):
+    """The scores of a kernel. Scores that were not computed are NaN."""
+
+    kernel: str
+    rows: int
+    """The number of rows in the sample that trained the hyperparameters."""
+    evidence: float
+    """The log evidence of the exact GP on this sample, including the priors, in nats per row.
+
+    For labels, this is its Laplace approximation.
+    """
+    log_density: float
+    """The average log density of a row in the sample given the other rows."""
+    bound: float = math.nan
+    """The collapsed bound for the rows that are not held out, at the best variance and noise, in nats per row."""
+    held_out: float = math.nan
+    """The average log density of a held-out row given the rows that are not held out."""
+
+
+class Stage(NamedTuple):
+    """The name, size and duration of a stage of the fit."""
+
+    name: str
+    rows: int
+    """The number of rows used."""
+    seconds: float
+
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass
+class SearchResult(FitResult[M]):
+    """Base class of results. `message` describes the model. `converged` is False if the fit ended early."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    """The candidates that were compared. A kernel has one entry for each optimum and each number of rows."""
+    kernel: str = ""
+    """The name of the chosen kernel."""
+    stages: list[Stage] = field(default_factory=list)
+    bound: float = math.nan
+    """The bound on the log evidence of all rows, in nats.
+
+    With nearest rows, an estimate instead: the number of observations times `log_density`.
+    """
+    baseline: float = math.nan
+    """The log density of the targets, in nats per row, given only their mean and variance, or the shares of classes."""
+    log_density: float = math.nan
+    """The average log density of a row given all other rows or, with inducing inputs, that of a held-out row."""
+    learned: bool = True
+    """True if the inputs are informative."""
+
+    def describe(self) -> str:
+        """Return the kernels and the stages as tables, followed by `message`."""
+        heads = ("evidence", "others", "bound", "held out")
+        lines = [f"{'kernel':<20} {'rows':>7} {' '.join(f'{head:>10}' for head in heads)}   (nats per row)"]
+        for name, rows, *numbers in self.candidates:
+            lines += [f"{name:<20} {rows:>7} {' '.join(f'{number:>10.4f}' for number in numbers)}"]
+        lines += [f"{'stage':<36} {'rows':>9} {'seconds':>9}"]
+        lines += [f"{stage.name:<36} {stage.rows:>9} {stage.seconds:>9.1f}" for stage in self.stages]
+        return "\n".join([*lines, self.message])
+
+
+@dataclass
+class RegressionResult(SearchResult[GPR | GPRMixture | SVGP | NNGP | VIF]):
+    """The result of `fit_regression`."""
+
+    @property
+    def method(self) -> str:
+        """The name of the method: "gpr", "sgpr", "nngp" or "vif"."""
+        names = {GPR: "gpr", GPRMixture: "gpr", SVGP: "sgpr", NNGP: "nngp", VIF: "vif"}
+        return names[type(self.model)]
+
+
+@dataclass
+class ClassificationResult(SearchResult[Ensemble | TVGP | SVGP]):
+    """The result of `fit_classification`. `kernel` names all kernels that the model averages."""
+
+    ending: str = ""
+    """Why the fit has not converged, or an empty string."""
+    holds_data: bool = True
+    """Whether the posterior is that of all rows, which the model stores, and not one with inducing inputs."""
 
 
 class Trial(NamedTuple):
@@ -46,32 +127,25 @@ class Trial(NamedTuple):
         """
         if not math.isnan(self.scores.held_out):
             return self.scores.held_out
-        few = has_few_rows(Data(self.model.X, self.model.y, self.model.weights))
+        few = Data(self.model.X, self.model.y, self.model.weights).has_few_rows
         return self.scores.evidence if few else self.scores.log_density
 
     def pieces(self) -> dict[str, Any]:
         """Return the hyperparameters and scores to store in a checkpoint."""
-        found = {name: to_numpy(x) for name, x in leaves(self.model, "parameter").items()}
         scores = {"evidence": self.scores.evidence, "log": self.scores.log_density, "seconds": self.seconds}
-        return found | scores
+        return pieces_of(self.model, **scores)
 
     @classmethod
     def of(cls, model: Any, kernel: str, pieces: dict[str, Any]) -> "Trial":
         """Restore a candidate from the pieces of a checkpoint. Raise ValueError unless they fit the model's leaves."""
-        expected = {name: tuple(x.shape) for name, x in leaves(model, "parameter").items()}
-        scores = ("evidence", "log", "seconds")
-        if {name: np.shape(x) for name, x in pieces.items()} != expected | dict.fromkeys(scores, ()):
-            msg = "the file stores the hyperparameters of another model"
-            raise ValueError(msg)
-        new = {name: asarray_like(x, model.X) for name, x in pieces.items() if name not in scores}
-        evidence, density, seconds = (float(pieces[name]) for name in scores)
-        return cls(with_leaves(model, new), Candidate(kernel, model.X.shape[0], evidence, density), seconds)
+        found, evidence, density, seconds = restore(model, pieces, "evidence", "log", "seconds")
+        return cls(found, Candidate(kernel, model.X.shape[0], evidence, density), seconds)
 
 
 class Found(NamedTuple):
     """A posterior, and its entries in the result."""
 
-    model: GPR | GPRMixture | SVGP | NNGP | VIF
+    model: Any
     kernel: str
     kind: str
     bound: float
@@ -83,9 +157,21 @@ class Found(NamedTuple):
     """True if the log density is that of the held-out rows."""
 
 
-def has_few_rows(data: Data) -> bool:
-    """Whether there are fewer than five observations per column."""
-    return data.observations < ROWS_PER_COLUMN * data.X.shape[1]
+def pieces_of(model: Any, **numbers: float) -> dict[str, Any]:
+    """Return the hyperparameters of a model, and some numbers, to store in a checkpoint."""
+    return {name: to_numpy(x) for name, x in leaves(model, "parameter").items()} | numbers
+
+
+def restore(model: Any, pieces: dict[str, Any], *names: str) -> tuple[Any, ...]:
+    """Return the model with the hyperparameters of `pieces_of`, and the numbers with these names.
+
+    Raise ValueError unless the hyperparameters fit the model's leaves.
+    """
+    expected = {name: tuple(x.shape) for name, x in leaves(model, "parameter").items()}
+    if {name: np.shape(x) for name, x in pieces.items()} != expected | dict.fromkeys(names, ()):
+        raise ValueError("the file stores the hyperparameters of another model")
+    new = {name: asarray_like(pieces[name], model.X) for name in expected}
+    return with_leaves(model, new), *(float(pieces[name]) for name in names)
 
 
 def sort_trials(found: Iterable[Trial]) -> list[Trial]:
@@ -105,35 +191,8 @@ def close_to_best(found: list[Trial]) -> list[Trial]:
     """Return the best candidate, and another one if its score is within `CLOSE` of the best."""
     kept: list[Trial] = []
     for one in found:
-        if one.score >= found[0].score - CLOSE and all(is_other(one, other) for other in kept):
+        others = (x for x in kept if x.kernel == one.kernel)
+        is_other = all(abs(one.scores.evidence - x.scores.evidence) > ALIKE for x in others)
+        if is_other and one.score >= found[0].score - CLOSE:
             kept.append(one)
     return kept[:MAX_CLOSE]
-
-
-def is_other(one: Trial, other: Trial) -> bool:
-    """Whether two candidates of the same sample are different optima."""
-    return one.kernel != other.kernel or abs(one.scores.evidence - other.scores.evidence) > ALIKE
-
-
-def calibrate_noise(passed: Collapse, noise: float) -> float:
-    """Return the noise variance, or a multiple of it, whichever predicts the held-out rows best.
-
-    If the errors have heavy tails, the noise variance that maximises the evidence of few rows is too small.
-    """
-    best = passed.log_density(1.0, noise)
-    for _ in range(MOST_FACTORS):
-        if (density := passed.log_density(1.0, NOISE_FACTOR * noise)) <= best:
-            break
-        best, noise = density, NOISE_FACTOR * noise
-    return noise
-
-
-def best_setting(passed: Collapse, settings: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], float]:
-    """Return the kernel factor and noise variance that predict the held-out rows best, and their log density.
-
-    The settings are compared with each other and with their geometric mean.
-    """
-    settings = {*settings}
-    middle = tuple(float(np.exp(np.mean(np.log(column)))) for column in zip(*settings, strict=True))
-    density, setting = max((passed.log_density(*at), at) for at in {*settings, middle})
-    return setting, density

@@ -11,7 +11,7 @@ import numpy as np
 from agp.checks import check_callables, check_positive
 from agp.errors import CheckpointError, Interrupted
 from agp.io import REMEDY, load_checkpoint
-from agp.selection._result import Stage
+from agp.selection._trial import Stage
 from agp.training import (
     Callback,
     Progress,
@@ -103,6 +103,10 @@ class Watch:
             self.interrupted = True
             raise Interrupted(result()) from interrupt
 
+    def record(self) -> dict[str, Any]:
+        """Return the fields of a result that tell the course of the fit."""
+        return {"steps": self.steps, "seconds": self.elapsed(), "trace": {"bound": self.bounds}, "stages": self.stages}
+
     def ending(self) -> str:
         """Return why the fit ended early, or an empty string."""
         if self.interrupted:
@@ -129,11 +133,9 @@ class Pieces:
         arrays, saved = load_checkpoint(path)
         other = saved.get("facts")
         if not isinstance(other, dict) or other.get("fit") != self.kind:
-            msg = f"{path} is not a checkpoint of {self.kind}; {REMEDY}"
-            raise ValueError(msg)
+            raise ValueError(f"{path} is not a checkpoint of {self.kind}; {REMEDY}")
         if names := [name for name, mine in self.facts.items() if other.get(name) != mine]:
-            msg = f"{path} was written by a fit with other values of {', '.join(names)}; {REMEDY}"
-            raise ValueError(msg)
+            raise ValueError(f"{path} was written by a fit with other values of {', '.join(names)}; {REMEDY}")
         try:
             watch = arrays.pop("watch")
             self.watch.steps, self.watch.bounds = int(watch["steps"]), watch["bounds"].tolist()
@@ -164,8 +166,7 @@ class Pieces:
 
     @staticmethod
     def _refuse(path: Path, error: Exception) -> NoReturn:
-        msg = f"{path} cannot be resumed: {error}; {REMEDY}"
-        raise ValueError(msg) from error
+        raise ValueError(f"{path} cannot be resumed: {error}; {REMEDY}") from error
 
     def _write(self, path: Path) -> None:
         watch = self.watch

@@ -8,9 +8,12 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
+
+from agp.errors import require
+
+nw: Any = require("narwhals.stable.v2", "tables need", "sklearn")
 
 NUMBER, CATEGORY = "number", "category"
 DAYS, DAYS_UTC, DURATION = "days since 1970-01-01", "days since 1970-01-01 UTC", "days"
@@ -110,16 +113,12 @@ def plain_column(column: Any) -> Any:
     if column.dtype != nw.Unknown:
         return column
     native = column.to_native()
-    kind = native.dtype.kind if column.implementation.is_pandas_like() else ""
-    if kind == "M":  # narwhals does not parse all names of time zones
+    if column.implementation.is_pandas_like() and native.dtype.kind == "M":
+        # narwhals does not understand the names of all time zones
         return nw.from_native(native.dt.tz_convert("UTC"), series_only=True)
     if column.is_null().all():  # a type of its own in pyarrow and polars
         return column.cast(nw.Float64)
-    try:
-        held = str(native.dtype)
-    except AttributeError:  # in pyarrow
-        held = "values of an unknown type"
-    raise _unusable(column.name, held)
+    raise _unusable(column.name, str(native.type if column.implementation.is_pyarrow() else native.dtype))
 
 
 def kind_of(column: Any) -> str:

@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
-from narwhals.exceptions import DuplicateError
 
 from agp.errors import ColumnWarning
 from agp.repairs import outside
@@ -26,6 +24,7 @@ from agp.tables._cells import (
     levels_in,
     numbers_in,
     numbers_rows,
+    nw,
     plain_column,
 )
 
@@ -46,15 +45,13 @@ def as_frame(X: Any, name: str = "X") -> Any:
         return None
     try:
         frame = nw.from_native(X, pass_through=True)
-    except DuplicateError as error:
+    except nw.exceptions.DuplicateError as error:
         names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
         twice = next(column for column, count in Counter(names).items() if count > 1)
-        msg = f"{name} has two columns named {twice!r}; rename one of them."
-        raise ValueError(msg) from error
+        raise ValueError(f"{name} has two columns named {twice!r}; rename one of them.") from error
     if isinstance(frame, nw.LazyFrame):
         how = "compute" if frame.implementation.is_dask() else "collect"
-        msg = f"{name} is a lazy data frame, whose rows are not known yet; pass {name}.{how}()."
-        raise TypeError(msg)
+        raise TypeError(f"{name} is a lazy data frame, whose rows are not known yet; pass {name}.{how}().")
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
@@ -118,14 +115,12 @@ class Columns:
         """
         if unknown := [name for name in self.keep if name not in frame.columns]:
             names = ", ".join(map(str, frame.columns))[:200]
-            msg = f"keep names the column {unknown[0]!r}, but the columns are {names}."
-            raise ValueError(msg)
+            raise ValueError(f"keep names the column {unknown[0]!r}, but the columns are {names}.")
         self.table = [*frame.columns]
         remark_on = {name: self._learn_column(name, frame.get_column(name)) for name in self.table}
         remarks = [f"column {name!r} {remark}." for name, remark in remark_on.items() if remark]
         if not self.kinds:
-            msg = f"no column is left for inputs: {remarks[0]}"
-            raise ValueError(msg)
+            raise ValueError(f"no column is left for inputs: {remarks[0]}")
         cells = self.read(frame)
         for text in [*remarks, *self._remarks_on_row_numbers(cells.numbers)]:
             warnings.warn(text, ColumnWarning, stacklevel=outside())

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 
 from agp.errors import missing_package_message, require
-from agp.tables._cells import ColumnError
+from agp.tables._cells import ColumnError, nw
 
 TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".npz",)
 TABLES = (*TEXT, *PARQUET, *NPZ)
@@ -66,8 +65,7 @@ class TableFile:
             yield
         except ColumnError as error:
             row = error.row if error.row is None or rows is None else int(rows[error.row])
-            msg = f"{self.path}: {error if row is None else error.at(self.place(row))}"
-            raise ValueError(msg) from error
+            raise ValueError(f"{self.path}: {error if row is None else error.at(self.place(row))}") from error
 
 
 def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
@@ -101,25 +99,20 @@ def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
     elif kind in NPZ:
         found = TableFile(str(path), *_columns_of(file))
     else:
-        msg = f"{path} is not a table that can be read; save it as one of {', '.join(TABLES)}."
-        raise ValueError(msg)
+        raise ValueError(f"{path} is not a table that can be read; save it as one of {', '.join(TABLES)}.")
     if not len(found.frame.columns):
-        msg = f"{path} has no columns."
-        raise ValueError(msg)
+        raise ValueError(f"{path} has no columns.")
     if not len(found.frame):
-        msg = f"{path} has a header but no rows."
-        raise ValueError(msg)
+        raise ValueError(f"{path} has a header but no rows.")
     return found
 
 
 def check_file(path: str | Path) -> None:
     """Raise ValueError unless the path is a regular file."""
     if not Path(path).exists():
-        msg = f"there is no file {path}."
-        raise ValueError(msg)
+        raise ValueError(f"there is no file {path}.")
     if not Path(path).is_file():
-        msg = f"{path} is a pipe, a device or a folder, not a regular file; write the data to a file first."
-        raise ValueError(msg)
+        raise ValueError(f"{path} is a pipe, a device or a folder, not a regular file; write the data to a file first.")
 
 
 def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
@@ -151,11 +144,10 @@ def _text(path: Path, texts: set[str]) -> TableFile:
     names = [name.strip() for name in header]
     if all(NUMBER.fullmatch(name) for name in names):
         hint = ", or a separator other than , ; | and tab" if len(names) == 1 else ""
-        msg = (
+        raise ValueError(
             f"{path} seems to have no header line{hint}: its first line is {lines[0].strip()[:MAX_CELL_CHARS]!r}; "
             "add a line with the names of the columns."
         )
-        raise ValueError(msg)
     frame = _parse(path, dialect, texts)
     notes = []
     if dialect.encoding not in ("utf-8-sig", "utf-16"):
@@ -168,8 +160,9 @@ def _text(path: Path, texts: set[str]) -> TableFile:
     frame.columns = [f"{name}".strip() for name in frame.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice and twice != [""]:
-        msg = f"{path} has {names.count(twice[-1])} columns named {twice[-1]!r}; give each column a different name."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{path} has {names.count(twice[-1])} columns named {twice[-1]!r}; give each column a different name."
+        )
     return TableFile(str(path), nw.from_native(frame), tuple(notes), dialect)
 
 
@@ -178,12 +171,12 @@ def _sniff(path: Path) -> tuple[Dialect, list[str]]:
     with path.open("rb") as file:
         start = file.read(4096)
     if not start.strip():
-        msg = f"{path} is empty."
-        raise ValueError(msg)
+        raise ValueError(f"{path} is empty.")
     wide = start.startswith((b"\xff\xfe", b"\xfe\xff"))
     if b"\0" in start and not wide:
-        msg = f"{path} is not text; save the table as text, Parquet or npz, with the matching file name ending."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{path} is not text; save the table as text, Parquet or npz, with the matching file name ending."
+        )
     encoding = "utf-16" if wide else next(name for name in ENCODINGS if _decodes(path, name))
     with path.open(encoding=encoding, newline="") as file:
         lines = list(itertools.islice((line for line in file if line.strip()), SAMPLE))
@@ -242,8 +235,7 @@ def _parse(path: Path, dialect: Dialect, texts: set[str]) -> Any:
                 options["dtype"] = {name: str for name in written if f"{name}".strip() in texts}
             return pd.read_csv(path, **options)
     except pd.errors.EmptyDataError as error:
-        msg = f"{path} is empty."
-        raise ValueError(msg) from error
+        raise ValueError(f"{path} is empty.") from error
     except (pd.errors.ParserError, ValueError) as error:
         if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
             expected, line, saw = found.groups()
@@ -278,12 +270,10 @@ def _parquet(path: Path) -> Any:
     try:
         frame = pd.read_parquet(path)
     except ImportError as error:
-        msg = f"reading Parquet files needs {missing_package_message('pyarrow', 'cli')}."
-        raise ImportError(msg) from error
+        raise ImportError(f"reading Parquet files needs {missing_package_message('pyarrow', 'cli')}.") from error
     except Exception as error:  # pyarrow raises its own exceptions
         said = str(error).strip().splitlines()[0].removesuffix(".")[:200]
-        msg = f"{path} cannot be read as a Parquet file ({said})."
-        raise ValueError(msg) from error
+        raise ValueError(f"{path} cannot be read as a Parquet file ({said}).") from error
     frame.columns = [f"{name}" for name in frame.columns]
     return frame.reset_index(drop=True)
 
@@ -300,8 +290,9 @@ def _columns_of(path: Path) -> tuple[Any, tuple[str, ...]]:
     lengths = {x.shape for x in columns.values()}
     if len(lengths) != 1 or len(next(iter(lengths))) != 1:
         shapes = ", ".join(f"{name} {list(x.shape)}" for name, x in arrays.items()) or "none"
-        msg = f"{path} has arrays {shapes}, but must have X [N, D] and y [N], or columns [N] of equal length."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{path} has arrays {shapes}, but must have X [N, D] and y [N], or columns [N] of equal length."
+        )
     left = [name for name in arrays if name not in {*used, "X"}]
     return nw.from_native(_pandas().DataFrame(columns)), (f"the arrays {', '.join(left)} are left out",) if left else ()
 
@@ -314,5 +305,6 @@ def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (EOFError, NotImplementedError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        msg = f"{path} is not an npz file of plain arrays ({error or 'the file ends too early'})."
-        raise ValueError(msg) from error
+        raise ValueError(
+            f"{path} is not an npz file of plain arrays ({error or 'the file ends too early'})."
+        ) from error

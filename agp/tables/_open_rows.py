@@ -36,8 +36,7 @@ def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
     every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
     if found := sorted(file for file in every if file.suffix.lower() in endings):
         return found
-    msg = f"{path}: no {' or '.join(endings)} file matches; correct the path."
-    raise ValueError(msg)
+    raise ValueError(f"{path}: no {' or '.join(endings)} file matches; correct the path.")
 
 
 def open_rows(
@@ -79,13 +78,13 @@ def open_rows(
     kind = ".zarr" if name.rstrip("/").endswith(".zarr") else Path(name.rstrip("*")).suffix
     kind = ".parquet" if not kind and Path(name).is_dir() else kind
     if not glob.glob(name):
-        msg = f"{name}: the file does not exist; correct the path."
-        raise ValueError(msg)
+        raise ValueError(f"{name}: the file does not exist; correct the path.")
     if kind == ".npy":
         return _split_target(np.load(name, mmap_mode="r"), target, name)
     if kind not in (".parquet", ".zarr", ".h5", ".hdf5"):
-        msg = f"{name} has an unknown file type; use {KINDS}, or pass a data frame if the rows fit into memory."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{name} has an unknown file type; use {KINDS}, or pass a data frame if the rows fit into memory."
+        )
     da = require("dask.array", "rows that do not fit into memory need", "dask")
     if kind == ".parquet":
         return _parquet(name, target, without, chunk_rows)
@@ -99,21 +98,20 @@ def _split_target(rows: Array, target: Any, name: str) -> OpenRows:
     """Split an array [N, D] into the inputs and the target column."""
     suitable = rows.dtype.kind in "fiu" if rows.ndim == 2 else target is None
     if not suitable:
-        msg = f"{name} has shape {tuple(rows.shape)} and dtype {rows.dtype}, but must be an array [N, D] of numbers."
-        raise ValueError(msg)
+        raise ValueError(
+            f"{name} has shape {tuple(rows.shape)} and dtype {rows.dtype}, but must be an array [N, D] of numbers."
+        )
     if target is None:
         return OpenRows(rows, None, [])
     D = rows.shape[1]
     if not isinstance(target, int) or not -D <= target < D or D < 2:
-        msg = (
+        raise ValueError(
             f"target is {target!r}, but must be a column number of {name}, from {-D} to {D - 1}; at least one "
             "other column is needed for X."
         )
-        raise ValueError(msg)
     at = target % D
     if at not in (0, D - 1):
-        msg = f"target is {target!r}, but must be the first or the last column of {name}; move the column."
-        raise ValueError(msg)
+        raise ValueError(f"target is {target!r}, but must be the first or the last column of {name}; move the column.")
     return OpenRows(rows[:, :at] if at else rows[:, 1:], rows[:, at], [])
 
 
@@ -129,11 +127,11 @@ def _parquet(name: str, target: Any, without: Sequence[str], rows: int | None) -
     inputs = [column for column in columns if column not in (*targets, *without)]
     for column in (*inputs, *targets):
         if (dtype := frame.dtypes[column]).kind not in "fiub":
-            msg = f"{name}: column {column!r} holds {dtype}, not numbers; convert it to numbers, or leave it out."
-            raise ValueError(msg)
+            raise ValueError(
+                f"{name}: column {column!r} holds {dtype}, not numbers; convert it to numbers, or leave it out."
+            )
     if not inputs:
-        msg = f"{name} has no column left for inputs; at least one is needed."
-        raise ValueError(msg)
+        raise ValueError(f"{name} has no column left for inputs; at least one is needed.")
     both = frame[[*inputs, *targets]].astype(float).to_dask_array(lengths=True)
     both = both if rows is None else both.rechunk((rows, -1))
     return OpenRows(both[:, : len(inputs)], None if target is None else both[:, len(inputs)], inputs)
@@ -156,6 +154,5 @@ def _member(group: Any, kind: type, dataset: str | None, name: str) -> Any:
         return group[known[0]]
     if dataset not in known:
         asked = "no array was chosen" if dataset is None else f"it has no array {dataset!r}"
-        msg = f"{name}: {asked}; set dataset to one of {', '.join(known) or 'none'}."
-        raise ValueError(msg)
+        raise ValueError(f"{name}: {asked}; set dataset to one of {', '.join(known) or 'none'}.")
     return group[dataset]

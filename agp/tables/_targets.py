@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 
-from agp.tables._cells import NUMBER, cells_of, is_empty, kind_of, level_of, numbers_in, plain_column
+from agp.tables._cells import NUMBER, cells_of, is_empty, kind_of, level_of, numbers_in, nw, plain_column
 from agp.tables._files import TableFile
 
 MAX_CLASSES = 50
@@ -48,11 +47,11 @@ def numbers_of(
     for name, numbers in zip(targets, columns, strict=True):
         known = numbers[~np.isnan(numbers)]
         if not constant and not len(known):
-            msg = f"{table.path}: the target {name!r} has no value; leave it out."
-            raise ValueError(msg)
+            raise ValueError(f"{table.path}: the target {name!r} has no value; leave it out.")
         if not constant and (known == known[0]).all():
-            msg = f"{table.path}: every value of the target {name!r} is {known[0]:g}; there is nothing to predict."
-            raise ValueError(msg)
+            raise ValueError(
+                f"{table.path}: every value of the target {name!r} is {known[0]:g}; there is nothing to predict."
+            )
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
@@ -63,13 +62,11 @@ def _numbers(table: TableFile, name: str, rows: Any, *, remedy: str, kind: str) 
     with table.places():
         if kind_of(plain_column(column)) != NUMBER:
             shown = next(repr(cell) for cell in cells_of(column) if cell is not None)
-            msg = f"{table.path}: {kind} {name!r} is text, such as {shown:.40}; {remedy}."
-            raise ValueError(msg)
+            raise ValueError(f"{table.path}: {kind} {name!r} is text, such as {shown:.40}; {remedy}.")
         numbers = numbers_in(column)
     if (infinite := np.isinf(numbers)).any():
         place = table.place(int(np.argmax(infinite)))
-        msg = f"{table.path}: {place}, column {name!r} is infinite; correct it, or empty the cell."
-        raise ValueError(msg)
+        raise ValueError(f"{table.path}: {place}, column {name!r} is infinite; correct it, or empty the cell.")
     return numbers[rows]
 
 
@@ -88,8 +85,7 @@ def factors_of(table: TableFile, name: str, rows: Any, *, what: str, positive: b
             first = int(np.argmax(wrong))
             place = table.place(int(np.flatnonzero(rows)[first]))
             found = problem.format(numbers[first])
-            msg = f"{table.path}: {place}, column {name!r} {found}; {what} must be {rule}."
-            raise ValueError(msg)
+            raise ValueError(f"{table.path}: {place}, column {name!r} {found}; {what} must be {rule}.")
     return numbers
 
 
@@ -122,8 +118,7 @@ def labels_of(
         numbers = column.to_numpy()
         if (broken := np.isinf(numbers) | (numbers != np.floor(numbers))).any():
             wrong = f"{target!r} has {numbers[broken][0]:g}"
-            msg = f"{table.path}: labels must be text or whole numbers, but {wrong}; {remedy}."
-            raise ValueError(msg)
+            raise ValueError(f"{table.path}: labels must be text or whole numbers, but {wrong}; {remedy}.")
         labels = numbers.astype(np.int64)
     elif column.dtype.is_integer() or column.dtype == nw.Boolean:
         labels = column.to_numpy()
@@ -133,12 +128,10 @@ def labels_of(
         labels = np.asarray([level_of(label) for label in column.to_list()])
     count = len(np.unique(labels))
     if count < least:
-        msg = f"{table.path}: every label in {target!r} is {labels[0]!s}; there is nothing to predict."
-        raise ValueError(msg)
+        raise ValueError(f"{table.path}: every label in {target!r} is {labels[0]!s}; there is nothing to predict.")
     if count > MAX_CLASSES:
         excess = f"the target {target!r} has {count:,} different labels"
-        msg = f"{table.path}: {excess}, but at most {MAX_CLASSES} are allowed; merge some of them."
-        raise ValueError(msg)
+        raise ValueError(f"{table.path}: {excess}, but at most {MAX_CLASSES} are allowed; merge some of them.")
     return labels
 
 
@@ -169,11 +162,10 @@ def _truths(column: Any) -> bool:
 def check_label_order(table: TableFile, target: str, labels: Any) -> None:
     """Raise ValueError unless the labels are numbers, since text has no order."""
     if labels.dtype.kind not in "iub":
-        msg = (
+        raise ValueError(
             f"{table.path}: labels such as {str(labels[0])!r} in {target!r} have no order, but --likelihood ordinal "
             "requires one; replace them with whole numbers."
         )
-        raise ValueError(msg)
 
 
 def are_texts(classes: Any) -> bool:

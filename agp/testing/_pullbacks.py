@@ -101,8 +101,9 @@ def check_pullback(
     if backends is None:
         backends = [status.name for status in known_backends() if status.usable and "autodiff" in status.gradients]
     others = [get_backend(name) for name in backends]
+    label = type(part).__name__ if tree.is_model(part) else part.__name__ if isinstance(part, type) else str(part)
     for stage in stages_of(part, Points(np.asarray(X), y, kernel, outputs, inducing, rng)):
-        problem = _Problem(stage, type(part).__name__ if tree.is_model(part) else _name_of(part), rng)
+        problem = _Problem(stage, label, rng)
         values, gradient = problem.closed_form(get_backend("numpy"))
         if differences:
             problem.compare("differences give", gradient, problem.differences(), tolerance)
@@ -111,10 +112,6 @@ def check_pullback(
             problem.compare_values(B, values_there, values, tolerance)
             judge = f"automatic differentiation by {B.name} gives"
             problem.compare(judge, gradient_there, problem.autodiff(B), tolerance)
-
-
-def _name_of(part: Any) -> str:
-    return part.__name__ if isinstance(part, type) else str(part)
 
 
 def _on(B: Backend, part: Any) -> Any:
@@ -172,8 +169,9 @@ class _Problem:
         for name, bar in bars.items():
             here, there = tuple(bar.shape), tuple(values[name].shape)
             if here != there:
-                msg = f"{self._of(name)}: the cotangent has shape {here}, but the leaf has shape {there}."
-                raise AssertionError(msg)
+                raise AssertionError(
+                    f"{self._of(name)}: the cotangent has shape {here}, but the leaf has shape {there}."
+                )
 
     def differences(self) -> dict[str, Any]:
         """Return the gradient from fourth-order central differences."""
@@ -214,22 +212,20 @@ class _Problem:
         for i, values in enumerate(zip(found, expected, strict=True)):
             mistake = _largest("", *values, floor=0.0)
             if not mistake.error <= tolerance:
-                msg = (
+                raise AssertionError(
                     f"{self.label}, {self.stage.name}, value {i}{_at(mistake.entry)}: {B.name} gives "
                     f"{mistake.found:.9g}, NumPy gives {mistake.expected:.9g}; relative error {mistake.error:.2g}."
                 )
-                raise AssertionError(msg)
 
     def compare(self, judge: str, found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> None:
         """Raise AssertionError for the leaf with the largest error, if this error is too large."""
         floor = SMALL * max((_size(x) for x in expected.values()), default=0.0)
         worst = max((_largest(name, found[name], expected[name], floor) for name in expected), default=None)
         if worst is not None and not worst.error <= tolerance:
-            msg = (
+            raise AssertionError(
                 f"{self._of(worst.leaf)}{_at(worst.entry)}: the pullback gives {worst.found:.9g}, {judge} "
                 f"{worst.expected:.9g}; relative error {worst.error:.2g}."
             )
-            raise AssertionError(msg)
 
 
 def _size(x: Any) -> float:

@@ -55,16 +55,14 @@ class Points(NamedTuple):
 def stages_of(part: Any, points: Points, /) -> list[Stage]:
     """Return the stages of a part, with values for missing leaves; raise a TypeError for parts of an unknown kind."""
     if isinstance(part, type) and not issubclass(part, Posterior):
-        msg = f"part is the class {part.__name__}, but only posteriors may be classes; pass an instance."
-        raise TypeError(msg)
+        raise TypeError(f"part is the class {part.__name__}, but only posteriors may be classes; pass an instance.")
     if isinstance(part, (type, str)) or callable(part):
         Kuu = _joint_covariance(points)[: points.inducing, : points.inducing]
         return stages_of(start_of(part)(Kuu, points.outputs), points)
-    msg = (
+    raise TypeError(
         f"{type(part).__name__} has no pullback to check; pass a kernel, a likelihood, a mean function, a posterior, "
         "inducing variables or a process."
     )
-    raise TypeError(msg)
 
 
 def _with_inputs(output: Array, pull: Any, *names: str) -> tuple[tuple[Array], Pullback]:
@@ -117,8 +115,7 @@ def _(mean: Mean, points: Points, /) -> list[Stage]:
 @stages_of.register
 def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
     if points.y is None:
-        msg = f"the likelihood {type(likelihood).__name__} needs targets; pass valid targets [N, K] as y=."
-        raise TypeError(msg)
+        raise TypeError(f"the likelihood {type(likelihood).__name__} needs targets; pass valid targets [N, K] as y=.")
     y = np.asarray(points.y, dtype=np.float64)
     y = y[:, None] if y.ndim == 1 else y
     likelihood = tree.place_leaves(likelihood.from_data(1.0), y)

@@ -1,15 +1,12 @@
 """Training by L-BFGS on all rows, or by a loop over minibatches with callbacks and checkpoints."""
 
 from agp.training._batches import Batches
-from agp.training._begun import initial_state
-from agp.training._fit import fit
-from agp.training._fit_newton import fit_newton
-from agp.training._gain import Gain
+from agp.training._begun import initial_state, recipe
+from agp.training._fit import fit, fit_newton
 from agp.training._growth import GrowthResult, Round, fit_growing
 from agp.training._integrate import Integral, integrate
-from agp.training._lbfgs import fit_lbfgs
+from agp.training._lbfgs import Gain, fit_lbfgs
 from agp.training._loop import train
-from agp.training._recipe import recipe
 from agp.training._result import LBFGSResult, Progress, Result
 from agp.training._stages import FitResult
 
@@ -35,22 +32,11 @@ __all__ = [
 
 # for other subpackages
 from agp.training._batches import fingerprint_of, place_draws
-from agp.training._begun import kept_leaves, untouched_leaves
+from agp.training._begun import FINAL_RATE_FRACTION, RATE, SITE_RATE, kept_leaves, untouched_leaves
 from agp.training._certificate import baseline
 from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._hyper_prior import columns_to_tie
-from agp.training._laplace import laplace
-from agp.training._newton import (
-    Ascent,
-    Coordinates,
-    Evidence,
-    Expanded,
-    ascend,
-    newton_names,
-    prior_along_coordinates,
-    why_not_newton,
-)
-from agp.training._objective import has_optimal_posterior
-from agp.training._recipe import FINAL_RATE_FRACTION, RATE, SITE_RATE
+from agp.training._newton import Ascent, Coordinates, Evidence, ascend, expand_priors, newton_names, why_not_newton
+from agp.training._objective import has_optimal_posterior, laplace
 from agp.training._result import Callback, call_all, progress_bar
 from agp.training._resume import check_checkpoint, checkpoint_exists, strip_addresses, write_checkpoint

@@ -1,32 +1,32 @@
 """Training to convergence, by Newton's method or L-BFGS if the model allows it, and by `recipe` otherwise."""
 
+import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from agp.backend import Array, backend_of, to_numpy
+from agp import tree
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.bounds import Batch
-from agp.checks import check_callables, check_positive, check_whole
-from agp.errors import NonFiniteError, NoSignalWarning
-from agp.gradient import GradientMode
+from agp.checks import check_among, check_callables, check_positive, check_whole
+from agp.errors import Interrupted, NonFiniteError, NoSignalWarning
+from agp.gradient import GradientMode, unfrozen
 from agp.random import generator
 from agp.repairs import outside, public
-from agp.training._batches import Place, check_place
-from agp.training._begun import check_training
+from agp.training._batches import Place
+from agp.training._begun import FINAL_RATE_FRACTION, RATE, check_training, observations_of, recipe
 from agp.training._certificate import baseline
-from agp.training._fit_newton import fit_newton
-from agp.training._gain import LAST_ITERATIONS
-from agp.training._lbfgs import why_not_lbfgs
+from agp.training._lbfgs import LAST_ITERATIONS
 from agp.training._loop import train
-from agp.training._newton import why_not_newton
-from agp.training._objective import inner_updates
-from agp.training._recipe import FINAL_RATE_FRACTION, RATE, recipe
-from agp.training._result import Callback, ModelType, Progress, Result
+from agp.training._newton import Evidence, Expanded, ascend, why_not_newton
+from agp.training._objective import inner_updates, why_not_lbfgs
+from agp.training._result import Callback, LBFGSResult, ModelType, Progress, Result, call_all, progress_bar
 from agp.training._resume import checkpoint_exists, load_trace
 from agp.training._stages import Clock, FitResult, by_lbfgs, ending_of, resume_training, with_message
 from agp.updates import Update
@@ -169,7 +169,7 @@ def fit(
     X, y = data.X, data.y
     check_plan(updates)
     tolerance = check_positive("tolerance", tolerance)
-    check_place(draws)
+    check_among("draws", draws, get_args(Place))
     clock = Clock(None if max_seconds is None else check_positive("max_seconds", max_seconds))
     watchers = [*check_callables("callbacks", callbacks), clock]
     settings: dict[str, Any] = {"callbacks": watchers, "progress": progress, "seed": seed}
@@ -245,11 +245,10 @@ def _by_newton(
 def check_plan(updates: Any) -> None:
     """Raise TypeError unless `updates` is None or a function that returns updates."""
     if updates is not None and (not callable(updates) or isinstance(updates, type)):
-        msg = (
+        raise TypeError(
             f"updates is {updates!r}, but must be a function of a model and the number of steps, such as agp.recipe; "
             "pass lists of updates to agp.train."
         )
-        raise TypeError(msg)
 
 
 def _refuse(checkpoint: Any, batch_size: Any) -> None:
@@ -257,8 +256,7 @@ def _refuse(checkpoint: Any, batch_size: Any) -> None:
     if named := [name for name, value in given.items() if value is not None]:
         names = " and ".join(named)
         remedy = f"omit {names} or use agp.train"
-        msg = f"{names} cannot be used with the optimiser that trains this model on all rows; {remedy}."
-        raise ValueError(msg)
+        raise ValueError(f"{names} cannot be used with the optimiser that trains this model on all rows; {remedy}.")
 
 
 def warn_without_signal(found: FitResult[ModelType], data: Batch, last: int = LAST_ITERATIONS) -> FitResult[ModelType]:
@@ -326,3 +324,156 @@ class _Slope:
         gained = float(times @ np.asarray(self.read)) / float(times @ times) * self.epoch / self.rows
         self.converged = gained < self.tolerance
         self.message = f"{self.epoch} steps gain {gained:.1e} nats per datum, less than {self.tolerance:g}"
+
+
+# -- Newton's method for exact GPs ------------------------------------------------------------------------------------
+
+
+@public(repairs=False, ignore="underflow")
+def fit_newton(
+    model: ModelType,
+    X: Array,
+    y: Array,
+    *,
+    max_iterations: int = 200,
+    tolerance: float = 1e-3,
+    frozen: str | Sequence[str] = (),
+    callbacks: Iterable[Callback] = (),
+    progress: bool = False,
+    weights: Array | None = None,
+    offset: Array | None = None,
+    noise: Array | None = None,
+) -> LBFGSResult[ModelType]:
+    """Maximise the log evidence of an exact GP by Newton's method with the average information.
+
+    Each iteration computes the evidence, its gradient and the average information, a positive semi-definite estimate of
+    the curvature, which costs about a tenth of the evidence. A trust region limits the change of the logarithms of
+    positive parameters. Usually, 10 to 30 iterations suffice. If the model has `priors`, their logarithms are added to
+    the evidence. Steps to points where the covariance matrix cannot be factorised are rejected; no jitter is added.
+
+    Parameters
+    ----------
+    model
+        A `GPR` whose kernel has the method `linearise`, as agp's kernels do, and whose mean function has the method
+        `basis`. The model is not changed; the result holds the trained model.
+    X, y
+        Inputs [N, D] and targets [N] or [N, P].
+    max_iterations
+        The maximum number of iterations.
+    tolerance
+        Stop when the predicted gain of the next step is below this value, in nats. If rejected steps have limited the
+        next step, stop when further steps of any length gain less.
+    frozen
+        One or several patterns for the names of leaves that stay fixed.
+    callbacks
+        Functions called with a `Progress` after each iteration. If a function returns True, the optimisation ends.
+    progress
+        Show a progress bar (needs the extra ``cli``).
+    weights, offset, noise
+        What is known of each row; see `agp.models.Model.bound`.
+
+    Returns
+    -------
+    LBFGSResult
+        The trace contains "bound", "gradient" (the largest absolute entry of the gradient with respect to the
+        logarithms of positive parameters, per datum) and "gain" (the predicted gain of the next step, in nats).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If X, y and the model do not fit each other, or if a pattern matches nothing. Also if Newton's method does not
+        support the model; then use `agp.fit_lbfgs`.
+    agp.errors.NonFiniteError
+        If the evidence or its gradient is not finite at the given model.
+    agp.errors.Interrupted
+        On Ctrl-C; `.result` holds the result so far.
+
+    Source: Gilmour, Thompson & Cullis, "Average information REML: an efficient algorithm for variance parameter
+    estimation in linear mixed models", 1995.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 50)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.cos(37.0 * X[:, 0])
+    >>> found = agp.fit_newton(agp.GPR.from_data(X, y), X, y)
+    >>> found.converged, found.steps < 20
+    (True, True)
+    """
+    data = check_training(model, X, y, weights, offset, noise)
+    if why := why_not_newton(model):
+        raise TypeError(f"Newton's method does not support this model: {why}; use agp.fit_lbfgs.")
+    max_iterations = check_whole("max_iterations", max_iterations, least=0)
+    tolerance = check_positive("tolerance", tolerance)
+    model = tree.detach(model)
+    names = unfrozen(model, (*tree.patterns(frozen), *sorted(tree.zero_leaves(model))))  # zeros stay zero
+    search = _Search(Evidence(model, data, names), observations_of(data), check_callables("callbacks", callbacks))
+    with progress_bar(max_iterations) if progress else nullcontext() as bar:
+        search.bar = bar
+        try:
+            search.run(max_iterations, tolerance)
+        except KeyboardInterrupt as interrupt:
+            raise Interrupted(search.result()) from interrupt
+    return search.result()
+
+
+class _Search:
+    """Newton's method from the model's own parameters."""
+
+    bar: Any = None
+
+    def __init__(self, objective: Evidence, count: float, callbacks: list[Callback]) -> None:
+        self.objective, self.count, self.callbacks = objective, count, callbacks
+        self.trace: dict[str, list[float]] = {"bound": [], "gradient": [], "gain": []}
+        self.point: Expanded | None = None
+        self.steps = 0
+        self.message, self.converged = "stopped before the optimiser finished", False
+
+    def run(self, max_iterations: int, tolerance: float) -> None:
+        """Take steps until the predicted gain is below the tolerance."""
+        start = self.objective.coordinates.vector_of(self.objective.coordinates.model)
+        box = self.objective.coordinates.box(start)
+        settings: dict[str, Any] = {"most": max_iterations + 1, "tolerance": tolerance, "box": box}
+        point, self.converged, stopped = ascend(self.objective, start, seen=self._watch, thorough=True, **settings)
+        if point is None:
+            reason = next(iter(self.objective.rejections))
+            msg = f"{reason} at the starting model; try standardised data, more noise or float64."
+            raise NonFiniteError(msg, self.result())
+        self.message = f"the limit of {max_iterations} iterations was reached"
+        if stopped:
+            self.message = "a callback ended the optimisation"
+        elif self.converged:
+            self.message = f"further steps gain less than {tolerance:.2g} nats"
+
+    def _watch(self, point: Expanded, hoped: float) -> bool:
+        first, self.point = self.point is None, point
+        if first:
+            return False
+        self.steps += 1
+        self.trace["bound"].append(point.value)
+        self.trace["gradient"].append(float(np.max(np.abs(point.slope), initial=0.0)) / self.count)
+        self.trace["gain"].append(hoped)
+        if self.bar is not None:
+            self.bar.show(self.steps, {"bound": point.value}, 0)
+        bound = asarray_like(np.asarray(point.value), tree.first_leaf(point.model))
+        return call_all(self.callbacks, Progress(self.steps, point.model, {"bound": bound}, self.objective.seconds))
+
+    def result(self) -> LBFGSResult[Any]:
+        """Return the last point, or the given model if there is none."""
+        objective, moved = self.objective, {leaf.name for leaf in self.objective.coordinates.leaves}
+        given, point = objective.coordinates.model, self.point
+        frozen = tuple(name for name in tree.leaves(given, "parameter") if name not in moved)
+        told = {"evaluations": objective.evaluations, "rejections": dict(objective.rejections), "frozen": frozen}
+        if point is None:
+            return LBFGSResult(given, 0, objective.seconds, **told)
+        return LBFGSResult(
+            point.model,
+            self.steps,
+            objective.seconds,
+            self.trace,
+            message=self.message,
+            converged=self.converged,
+            bounds=[point.value if math.isfinite(point.value) else -math.inf],
+            **told,
+        )

@@ -69,11 +69,6 @@ def _highest(rounds: list[Round]) -> int:
     return max(range(len(rounds)), key=lambda i: (rounds[i].bound, i))
 
 
-def _behind(rounds: list[Round]) -> bool:
-    """Whether the bound of the last round is below that of an earlier round."""
-    return _highest(rounds) < len(rounds) - 1
-
-
 class _Limits:
     """A callback with limits on growth. Checks return None, or the reason to stop as a keyword and a sentence."""
 
@@ -140,7 +135,7 @@ class _Limits:
     def assess(self, rounds: list[Round]) -> tuple[str, str] | None:
         """Check whether the gap or the gain of the last doubling is below the tolerance."""
         last, least = rounds[-1], f"less than {self.tolerance:g}"
-        if last.gap < self.tolerance and not _behind(rounds):
+        if last.gap < self.tolerance and _highest(rounds) == len(rounds) - 1:
             text = f"further inducing inputs can gain at most {last.gap:.2g} nats per datum at these hyperparameters"
             return "certificate", f"{text}, {least}"
         if len(rounds) == 1:
@@ -364,8 +359,23 @@ class _Growth:
 
     def tune(self, rows: int) -> None:
         """Take the initial hyperparameters from an exact GP on a sample of the rows, if it learns anything."""
-        self.found = _tune_on_sample(self.model, self.data, rows, self.limits, self.settings)
-        self.tuned, self.model = self.found.model is not self.model, self.found.model
+        settings, limits, model = self.settings, self.limits, self.model
+        index = generator(settings["seed"], 19).permutation(self.data.X.shape[0])[:rows]
+        data = self.data.take(lambda x: backend_of(x).gather(x, index))
+        exact = exact_model(model, data)
+        if exact is None:
+            return
+        steps = min(SAMPLE_STEPS, limits.max_steps or SAMPLE_STEPS)
+        chosen = {name: settings[name] for name in ("gradient", "callbacks", "progress")}
+        found = fit_lbfgs(exact, exact.X, exact.y, max_iterations=steps, **chosen)
+        gain = found.bounds[0] / data.X.shape[0] - baseline(Gaussian(), data.y, *data.known)
+        self.tuned = gain >= LITTLE * limits.tolerance
+        if self.tuned:
+            path = growing_part(model)[0]
+            own = tree.leaves(found.model, "parameter").items()
+            inside = {name if name.startswith("likelihood.") else tree.join_path(path, name): x for name, x in own}
+            self.model = tree.with_leaves(model, inside)
+        self.found = FitResult(self.model, found.steps, found.seconds, found.trace, found.repairs)
 
     def train(self, tolerance: float) -> None:
         """Train the model unless a limit is reached, and note the round."""
@@ -399,7 +409,7 @@ class _Growth:
     @property
     def is_behind(self) -> bool:
         """Whether the bound of the last round is below that of an earlier round."""
-        return _behind(self.rounds)
+        return _highest(self.rounds) < len(self.rounds) - 1
 
     @property
     def has_learned_nothing(self) -> bool:
@@ -437,26 +447,6 @@ class _Growth:
             warnings.warn(text, ConvergenceWarning, stacklevel=outside())
         growth = {"reason": reason, "rounds": self.rounds, "certified_rows": self.seen.rows}
         return GrowthResult(**(vars(found) | {"message": message}), **growth)
-
-
-def _tune_on_sample(
-    model: ModelType, data: Batch, rows: int, limits: _Limits, settings: dict[str, Any]
-) -> FitResult[ModelType]:
-    """Train an exact GP on a sample of the rows; if it learns anything, transfer its hyperparameters to the model."""
-    index = generator(settings["seed"], 19).permutation(data.X.shape[0])[:rows]
-    data = data.take(lambda x: backend_of(x).gather(x, index))
-    exact = exact_model(model, data)
-    if exact is None:
-        return FitResult(model, 0, 0.0)
-    steps = min(SAMPLE_STEPS, limits.max_steps or SAMPLE_STEPS)
-    chosen = {"gradient": settings["gradient"], "callbacks": settings["callbacks"], "progress": settings["progress"]}
-    found = fit_lbfgs(exact, exact.X, exact.y, max_iterations=steps, **chosen)
-    if found.bounds[0] / data.X.shape[0] - baseline(Gaussian(), data.y, *data.known) >= LITTLE * limits.tolerance:
-        path = growing_part(model)[0]
-        own = tree.leaves(found.model, "parameter").items()
-        inside = {name if name.startswith("likelihood.") else tree.join_path(path, name): x for name, x in own}
-        model = tree.with_leaves(model, inside)
-    return FitResult(model, found.steps, found.seconds, found.trace, found.repairs)
 
 
 def _with_hyperparameters(model: Any, start: Any) -> Any:

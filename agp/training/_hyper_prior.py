@@ -14,7 +14,7 @@ from agp import tree
 from agp.backend import to_numpy
 from agp.kernels import Kernel
 from agp.priors import assign_priors
-from agp.training._newton import Coordinates, prior_along_coordinates
+from agp.training._newton import Coordinates, expand_priors
 from agp.tree import REAL
 
 Numbers = npt.NDArray[np.float64]
@@ -76,16 +76,13 @@ class HyperPrior(NamedTuple):
         """Return log densities of logarithms, with their derivatives, for leaves with a prior of the user."""
         if not self.given:
             return []
-        values = tree.leaves(self.coordinates.model_at(self.vectors(point[None])[0]))
+        model = self.coordinates.model_at(self.vectors(point[None])[0])
         found = []
-        for leaf, prior, places in self.given:
-            here = leaf._replace(value=values[leaf.name])
-            density, first, second = prior_along_coordinates(here, prior)
-            if leaf.constraint is not REAL:  # the density of the logarithm
+        for here, density, first, second in expand_priors(model, (pair[:2] for pair in self.given)):
+            if here.constraint is not REAL:  # the density of the logarithm
                 density += float(np.sum(np.log(to_numpy(here.value).astype(np.float64))))
                 first = first + 1.0
             found.append((density, first, second))
-            assert len(places) == len(first)
         return found
 
 
@@ -106,9 +103,7 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
     scaled = _scale_leaves(model)
     common_columns = columns_to_tie(model.X)
     base, columns, deviations, common, given = coordinates.vector_of(model), [], [], [], []
-    starts = coordinates.stops - np.asarray(coordinates.sizes)
-    for leaf, start, stop in zip(coordinates.leaves, starts, coordinates.stops, strict=True):
-        places = np.arange(start, stop)
+    for leaf, places in zip(coordinates.leaves, coordinates.places, strict=True):
         kind = "slopes" if leaf.name in slopes else leaf.name.rpartition(".")[2]
         weak = leaf.name not in own
         if weak and leaf.unit is not None and leaf.constraint is not REAL:

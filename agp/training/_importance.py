@@ -88,38 +88,32 @@ def sample_density(
     """
     size = len(modes[0][0])
     first = sizes[0] // len(modes)
-    plan = [Proposal(centre, _root_of_inverse(curvature), first) for centre, curvature in modes]
+    new = [Proposal(centre, _root_of_inverse(curvature), first) for centre, curvature in modes]
     draws, used = _student_t(first * len(modes) + sum(sizes[1:]) + count, size), 0
     points, values, proposals = np.empty((0, size)), np.empty(0), []
-    stages: list[Any] = [plan, *sizes[1:], count]
-    for stage in stages:
-        new = (
-            stage
-            if stage is plan
-            else [_match_proposal(points, truncate(_weights(points, values, proposals)[0]), stage)]
-        )
+    later = [*sizes[1:], count]
+    while True:
         for one in new:
             added = one.centre + draws[used : used + one.points] @ one.root.T
             found = log_density(added)
             used += one.points
-            points, values = np.concatenate([points, added]), np.concatenate([values, _finite_or_least(found)])
+            points = np.concatenate([points, added])
+            values = np.concatenate([values, np.where(np.isfinite(found), found, -np.inf)])
             proposals.append(one)
-    weights, log_total = _weights(points, values, proposals)
+        weights, log_total = _weights(points, values, proposals)
+        if not later:
+            break
+        new = [_match_proposal(points, truncate(weights), later.pop(0))]
     last = values[-count:] - proposals[-1].log_density(points[-count:])
     own = truncate(_normalise(last))
     tilted = match_moments(points[-count:], own, points, truncate(weights))
     return Weighted(points[-count:], tilted, log_total, 1.0 / float(np.sum(weights * weights)))
 
 
-def _finite_or_least(values: Numbers) -> Numbers:
-    return np.where(np.isfinite(values), values, -np.inf)
-
-
 def _normalise(logs: Numbers) -> Numbers:
     largest = np.max(logs)
     if not np.isfinite(largest):
-        msg = "the density is not finite at any point"
-        raise FloatingPointError(msg)
+        raise FloatingPointError("the density is not finite at any point")
     weights = np.exp(logs - largest)
     return weights / np.sum(weights)
 

@@ -22,8 +22,7 @@ from agp.processes import Settings
 from agp.repairs import public
 from agp.training._hyper_prior import HyperPrior, hyper_prior
 from agp.training._importance import Weighted, sample_density
-from agp.training._information import Information
-from agp.training._newton import Evidence, Expanded, ascend, newton_names, why_not_newton
+from agp.training._newton import Evidence, Expanded, Information, ascend, newton_names, why_not_newton
 
 Numbers = npt.NDArray[np.float64]
 
@@ -136,7 +135,8 @@ def integrate(
     given = tuple(models) if isinstance(models, Sequence) else (models,)
     _check_models(given)
     odds = _valid_shares(shares, len(given))
-    count = _usual_settings(given[0]) if settings is None else check_whole("settings", settings, least=8)
+    usual = max(LEAST_SETTINGS, min(SETTINGS, ENTRIES // given[0].X.shape[0] ** 2))
+    count = usual if settings is None else check_whole("settings", settings, least=8)
     posteriors = [HyperPosterior(model) for model in given]
     counts = _share_settings([one.prior.size for one in posteriors], count)
     found = [_integrate_one(*pair) for pair in zip(posteriors, counts, strict=True)]
@@ -160,25 +160,18 @@ def integrate(
 def _check_models(models: tuple[Any, ...]) -> None:
     for model in models:
         if not (isinstance(model, Model) and model._mixes):
-            msg = f"integrate needs a GPR, but got {type(model).__name__}; build one with GPR.from_data."
-            raise TypeError(msg)
+            raise TypeError(f"integrate needs a GPR, but got {type(model).__name__}; build one with GPR.from_data.")
         model._check_parts()
         model._check_same_data(models[0]._data)
     if not models:
-        msg = "there are no models; pass at least one GPR."
-        raise ValueError(msg)
+        raise ValueError("there are no models; pass at least one GPR.")
 
 
 def _valid_shares(shares: Sequence[float] | None, count: int) -> Numbers:
     found = np.ones(count) if shares is None else np.asarray(shares, dtype=np.float64)
     if found.shape != (count,) or not (np.isfinite(found).all() and np.all(found > 0.0)):
-        msg = f"shares is {shares!r}, but must contain a positive number for each of {count} models."
-        raise ValueError(msg)
+        raise ValueError(f"shares is {shares!r}, but must contain a positive number for each of {count} models.")
     return found
-
-
-def _usual_settings(model: GPR) -> int:
-    return max(LEAST_SETTINGS, min(SETTINGS, ENTRIES // model.X.shape[0] ** 2))
 
 
 def _share_settings(sizes: list[int], total: int) -> list[int]:
@@ -198,8 +191,9 @@ def _integrate_one(posterior: "HyperPosterior", count: int) -> tuple[GPR, Weight
     try:
         weighted = sample_density(posterior.log_density, pairs, posterior.sizes(), count)
     except FloatingPointError:
-        msg = "the evidence is not finite for any hyperparameters; check the kernel, the data and their scale."
-        raise NonFiniteError(msg) from None
+        raise NonFiniteError(
+            "the evidence is not finite for any hyperparameters; check the kernel, the data and their scale."
+        ) from None
     kept = weighted.weights > NEGLIGIBLE_SETTING
     weights = weighted.weights[kept] / np.sum(weighted.weights[kept])
     return posterior.model_at(best.vector), weighted._replace(points=weighted.points[kept], weights=weights), posterior
@@ -225,23 +219,14 @@ class HyperPosterior:
 
     def settings(self, points: Numbers) -> Settings:
         """Return the settings at points [S, m]."""
-        vectors = self.prior.vectors(points)
-        moved = {}
-        for leaf, stop, size in zip(*self._leaves(), strict=True):
-            part = vectors[:, stop - size : stop]
-            values = np.where(self.prior.coordinates.positive[stop - size : stop], np.exp(part), part)
-            value = asarray_like(values.reshape(len(points), *leaf.value.shape), leaf.value)
-            moved[leaf.name] = value if leaf.unit is None else leaf.unit * value
-        kernel = {name: moved.get(f"kernel.{name}") for name in tree.leaves(self.model.kernel, "parameter")}
-        still = tree.leaves(self.model.kernel, "parameter")
-        stack = {name: _repeat(still[name], len(points)) if x is None else x for name, x in kernel.items()}
-        noise = moved.get("likelihood.noise_variance")
-        noise = _repeat(self.model.likelihood.noise_variance, len(points)) if noise is None else noise
-        return Settings(tree.with_leaves(self.model.kernel, stack), noise)
+        moved = self.prior.coordinates.values_at(self.prior.vectors(points))
+        given = tree.leaves(self.model, "parameter")
 
-    def _leaves(self) -> tuple[Any, Any, Any]:
-        coordinates = self.prior.coordinates
-        return coordinates.leaves, coordinates.stops, coordinates.sizes
+        def stacked(name: str) -> Array:
+            return moved[name] if name in moved else _repeat(given[name], len(points))
+
+        kernel = {name: stacked(f"kernel.{name}") for name in tree.leaves(self.model.kernel, "parameter")}
+        return Settings(tree.with_leaves(self.model.kernel, kernel), stacked("likelihood.noise_variance"))
 
     def log_density(self, points: Numbers) -> Numbers:
         """Return the log evidence plus the log prior [S] at points [S, m], or minus infinity."""
@@ -279,8 +264,7 @@ class HyperPosterior:
             found = self._climb(objective, start, kept)
             kept += [] if found is None else [found]
         if not kept:
-            msg = "the evidence is not finite at any start; check the kernel, the data and their scale."
-            raise NonFiniteError(msg)
+            raise NonFiniteError("the evidence is not finite at any start; check the kernel, the data and their scale.")
         return kept
 
     def _climb(self, objective: Any, start: Numbers, known: list[Expanded]) -> Expanded | None:
@@ -309,17 +293,17 @@ class HyperPosterior:
 
     def _starts(self) -> list[Numbers]:
         """Return the starts [m]: the present parameters, and variances around their prior medians."""
-        tie = self.prior.tie
-        present = (tie.T @ (self.prior.coordinates.vector_of(self.model) - self.prior.base)) / np.sum(tie, axis=0)
+        tie, coordinates = self.prior.tie, self.prior.coordinates
+        present = (tie.T @ (coordinates.vector_of(self.model) - self.prior.base)) / np.sum(tie, axis=0)
         found = [np.clip(present, -LIMIT, LIMIT)]
         for factors in STARTS:
             vector = np.zeros(len(tie))
-            for leaf, stop, size in zip(*self._leaves(), strict=True):
+            for leaf, places in zip(coordinates.leaves, coordinates.places, strict=True):
                 kind = leaf.name.rpartition(".")[2]
                 if kind == "noise_variance" or kind == "variance":
-                    tied = tie[stop - size : stop].sum(axis=0).max() > 1.0
+                    tied = tie[places].sum(axis=0).max() > 1.0
                     key = "slopes" if tied else "noise_variance" if kind == "noise_variance" else "kernel"
-                    vector[stop - size : stop] = math.log(factors.get(key, 1.0))
+                    vector[places] = math.log(factors.get(key, 1.0))
             found.append((tie.T @ vector) / np.sum(tie, axis=0))
         return found
 
@@ -367,7 +351,7 @@ class _Penalised:
 
     def __init__(self, evidence: Evidence, prior: HyperPrior) -> None:
         self.evidence, self.prior = evidence, prior
-        self.coordinates = _Coordinates(np.zeros(prior.size, dtype=bool))
+        self.linear = np.zeros(prior.size, dtype=bool)
 
     def __call__(self, point: Numbers) -> Expanded | None:
         found = self.evidence(self.prior.vectors(point[None])[0])
@@ -386,11 +370,6 @@ class _Penalised:
             information=information,
             mean=mean,
         )
-
-
-@dataclass(frozen=True)
-class _Coordinates:
-    linear: npt.NDArray[np.bool_]
 
 
 def _repeat(x: Array, count: int) -> Array:

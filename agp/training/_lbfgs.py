@@ -1,8 +1,9 @@
-"""L-BFGS on all rows, for deterministic bounds.
+"""L-BFGS on all rows, for deterministic bounds, and the rules that end it.
 
 Likelihoods that average over samples use fixed samples unless draws are passed, so their bounds are smooth.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -17,14 +18,91 @@ from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import collect_reports, public
 from agp.training._begun import check_training, initial_state
-from agp.training._gain import Curvature
-from agp.training._objective import Objective, Point, Vector, closed_form_leaves
+from agp.training._objective import Objective, Point, Vector, closed_form_leaves, why_not_lbfgs
 from agp.training._result import Callback, LBFGSResult, ModelType, Progress, call_all, progress_bar
 from agp.tree import POSITIVE
 from agp.updates import Adam, Update, check_rate
 
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")
 """The leaves that a restart draws at random; inducing inputs and q(u) start at their values in the model."""
+LAST_ITERATIONS = 20
+"""`Gain` compares the gain of this many iterations with its limit."""
+PAIRS = 30
+"""The number of last iterations from which the curvature is estimated."""
+IN_A_ROW = 2
+"""`PredictedGain` ends L-BFGS after this many successive predictions below its limit."""
+SHARE = 1e-4
+"""The limit of `PredictedGain`, as a fraction of the tolerance."""
+
+
+class Curvature:
+    """The BFGS approximation H of the inverse Hessian of a loss, from the last steps of an optimiser."""
+
+    def __init__(self) -> None:
+        self.last: tuple[Vector, Vector] | None = None
+        self.pairs: deque[tuple[Vector, Vector]] = deque(maxlen=PAIRS)
+
+    def add(self, vector: Vector, slope: Vector) -> None:
+        """Take the next iterate [n] and the gradient [n] there; skip steps along which the slope does not increase."""
+        if self.last is not None:
+            step, change = vector - self.last[0], slope - self.last[1]
+            if step @ change > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change) > 0.0:
+                self.pairs.append((step, change))
+        self.last = vector, slope
+
+    def decrement(self, slope: Vector) -> float:
+        """Return g^T H g / 2, the predicted decrease of the loss by a Newton step; infinite before the second iterate.
+
+        Source: the two-loop recursion of Nocedal, "Updating quasi-Newton matrices with limited storage", 1980.
+        """
+        from scipy.optimize import LbfgsInvHessProduct
+
+        if not self.pairs:
+            return float("inf") if slope.any() else 0.0
+        step, change = self.pairs[-1]
+        unit = float(step @ change) / float(change @ change)  # of H before the first step
+        steps, changes = map(np.asarray, zip(*self.pairs, strict=True))
+        return 0.5 * unit * float(slope @ LbfgsInvHessProduct(steps / unit, changes).matvec(slope))
+
+
+class Gain:
+    """A callback that ends L-BFGS when the last 20 iterations have gained less than `least`, in nats."""
+
+    def __init__(self, least: float) -> None:
+        self.least, self.converged, self.message = least, False, ""
+        self.rounding = least
+        self.bounds: list[float] = []
+
+    def __call__(self, seen: Progress) -> bool:
+        self.bounds.append(float(seen.info["bound"]))
+        if len(self.bounds) > LAST_ITERATIONS and self.since(self.bounds[-1 - LAST_ITERATIONS :]) < self.least:
+            self.converged = True
+            self.message = f"the last {LAST_ITERATIONS} iterations gained less than {self.least:.2g} nats"
+        return self.converged
+
+    def since(self, bounds: list[float]) -> float:
+        """Return the gain since the first of these bounds, or 0 if the list is empty."""
+        return self.bounds[-1] - bounds[0] if bounds else 0.0
+
+
+class PredictedGain(Gain):
+    """A callback that ends L-BFGS when a Newton step promises less than 1e-4 tolerances, twice in a row.
+
+    The tolerance is in nats. Rounding errors may hide gains below the tolerance itself.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        super().__init__(SHARE * tolerance)
+        self.rounding, self.count = tolerance, 0
+
+    def __call__(self, seen: Progress) -> bool:
+        self.bounds.append(float(seen.info["bound"]))
+        predicted = float(seen.info["gain"])
+        self.count = self.count + 1 if predicted < self.least else 0
+        if self.count >= IN_A_ROW:
+            self.converged = True
+            self.message = f"the predicted gain is {predicted:.1e} nats, less than {self.least:.2g}"
+        return self.converged
 
 
 @public(repairs=False, ignore="underflow")
@@ -150,17 +228,6 @@ def fit_lbfgs(
     return result
 
 
-def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str:
-    """Return the reason why L-BFGS cannot train a model on `rows` rows with these inner updates, or an empty string."""
-    draws = model._draws(generator(0), rows)
-    if noise := [name for name in (*draws.by_row, *draws.whole) if not name.startswith("likelihood.")]:
-        return f"this model's objective is noisy, because it uses random draws ({', '.join(noise)}); use agp.train."
-    solved = closed_form_leaves(model, inner)
-    if auxiliary := [name for name in tree.leaves(model, "auxiliary") if name not in solved]:
-        return f"L-BFGS would not update {', '.join(auxiliary)}; use agp.train, or a posterior such as Whitened."
-    return ""
-
-
 def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gradient: GradientMode) -> list[str]:
     """Return the names of the leaves to move; `frozen` and `gradient` are as in `Adam`."""
     frozen = tree.patterns(frozen)
@@ -168,8 +235,7 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
     moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
     if not moving:
         by = ", ".join([*frozen, *(type(update).__name__ for update in inner)])
-        msg = f"every parameter is frozen by {by}; leave at least one parameter free."
-        raise ValueError(msg)
+        raise ValueError(f"every parameter is frozen by {by}; leave at least one parameter free.")
     return moving
 
 
@@ -228,11 +294,6 @@ class _Search:
         self.max_iterations, self.tolerance = max_iterations, tolerance
         self.runs: list[_Start | None] = []
         self.steps, self.stopped = 0, False
-
-    @property
-    def seconds(self) -> float:
-        """The time in seconds spent in evaluations."""
-        return self.objective.seconds
 
     def run(self, starts: Iterator[Vector]) -> None:
         """Optimise from each start in turn; stop early if a callback ends the search."""
@@ -305,7 +366,7 @@ class _Search:
         info = {"bound": at.bound, "gain": run.trace["gain"][-1]}
         if self.bar is not None:
             self.bar.show(self.steps, {"bound": float(at.bound)}, self.objective.repairs.total)
-        if call_all(self.callbacks, Progress(self.steps, at.model, info, self.seconds)):
+        if call_all(self.callbacks, Progress(self.steps, at.model, info, self.objective.seconds)):
             self.stopped = True
             raise StopIteration
 
@@ -318,12 +379,12 @@ class _Search:
         told |= {"frozen": objective.frozen}
         done = [run for run in self.runs if run is not None]
         if not done:
-            return LBFGSResult(objective.given, 0, self.seconds, **told)
+            return LBFGSResult(objective.given, 0, self.objective.seconds, **told)
         best = min(done, key=lambda run: run.iterate.loss)
         return LBFGSResult(
             best.iterate.model,
             len(best.trace["bound"]),
-            self.seconds,
+            self.objective.seconds,
             best.trace,
             objective.repairs.messages,
             message=best.message,

@@ -3,16 +3,15 @@
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from agp.backend import Array, backend_of
-from agp.checks import check_callables, check_whole
+from agp.checks import check_among, check_callables, check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.repairs import collect_reports, public
-from agp.training._batches import Batches, Place, check_place
-from agp.training._begun import check_training, initial_state, kept_leaves, warn_about_untouched
-from agp.training._epochs import check_loops
-from agp.training._recipe import recipe
+from agp.training._batches import Batches, Place
+from agp.training._begun import check_training, initial_state, kept_leaves, recipe, warn_about_untouched
+from agp.training._graphs import check_loops
 from agp.training._result import Callback, ModelType, Result, progress_bar
 from agp.training._resume import check_checkpoint
 from agp.training._run import Run
@@ -169,8 +168,9 @@ def _check_machines(X: Array, callbacks: list[Callback], *, on_device: bool, dat
     if on_device:
         check_loops(X, callbacks)
     if data_parallel and not backend_of(X).is_lazy:
-        msg = "data_parallel=True needs dask arrays, but X is in memory; omit data_parallel, or pass dask arrays."
-        raise ValueError(msg)
+        raise ValueError(
+            "data_parallel=True needs dask arrays, but X is in memory; omit data_parallel, or pass dask arrays."
+        )
 
 
 def _facts_of_batches(
@@ -179,14 +179,16 @@ def _facts_of_batches(
     """Return the arguments on which the batches depend, for checkpoints; raise an error if one is invalid."""
     size = _batch_size(model, rows, batch_size)
     facts: dict[str, Any] = {"seed": check_whole("seed", seed, least=0), "batch_size": size}
-    return facts | {"draws": _source_of_draws(check_place(draws), reference)}
+    check_among("draws", draws, get_args(Place))
+    B = backend_of(reference)
+    source = f"device ({B.name}, {B.device_name(reference).partition(':')[0]})"
+    return facts | {"draws": draws if draws == "host" else source}
 
 
 def _begin(run: Run, model: Any, steps: int, checkpoint: Any) -> None:
     """Begin a run that was made for this model, unless its checkpoint already holds all steps."""
     if run.step > steps:
-        msg = f"{checkpoint} already holds {run.step} steps, more than steps={steps}; raise steps."
-        raise ValueError(msg)
+        raise ValueError(f"{checkpoint} already holds {run.step} steps, more than steps={steps}; raise steps.")
     if run.step < steps:
         warn_about_untouched(model, run.updates)
         run.begin()
@@ -201,27 +203,19 @@ def _with_note(error: Any, trouble: Exception | None) -> Any:
 
 def _check_updates(updates: Any) -> list[Update]:
     if callable(updates) or not all(callable(update) for update in updates):
-        msg = f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)]."
-        raise TypeError(msg)
+        raise TypeError(f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)].")
     for i, update in enumerate(updates):
         if isinstance(update, type):
-            msg = f"updates[{i}] is a class; write {update.__name__}()."
-            raise TypeError(msg)
+            raise TypeError(f"updates[{i}] is a class; write {update.__name__}().")
     return list(updates)
-
-
-def _source_of_draws(place: Place, X: Array) -> str:
-    """Return the name of the noise source in checkpoints: the host, or a library and a kind of device."""
-    B = backend_of(X)
-    return place if place == "host" else f"device ({B.name}, {B.device_name(X).partition(':')[0]})"
 
 
 def _batch_size(model: Any, rows: int, batch_size: int | None) -> int:
     size = rows if batch_size is None else check_whole("batch_size", batch_size)
     if size > rows:
-        msg = f"batch_size is {size}, but there are only {rows} rows; use at most {rows}."
-        raise ValueError(msg)
+        raise ValueError(f"batch_size is {size}, but there are only {rows} rows; use at most {rows}.")
     if size < rows and not model.stochastic:
-        msg = f"batch_size is {size}, but the bound of {type(model).__name__} needs all rows at once; omit batch_size."
-        raise ValueError(msg)
+        raise ValueError(
+            f"batch_size is {size}, but the bound of {type(model).__name__} needs all rows at once; omit batch_size."
+        )
     return size

@@ -7,7 +7,7 @@ mean function follow from the other parameters, so the trust region does not lim
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -21,8 +21,9 @@ from agp.errors import NotPositiveDefiniteError
 from agp.models import Model
 from agp.priors import assign_priors
 from agp.repairs import speculate
-from agp.training._information import Information, MeanStep, Vector, damped_step, profile
 from agp.tree import NONNEGATIVE, POSITIVE, REAL
+
+Vector = npt.NDArray[np.float64]
 
 ROUNDING = 1e3
 """The minimum of a positive parameter, as a multiple of machine precision times its unit."""
@@ -41,6 +42,149 @@ EDGE = 1e-9
 """Coordinates that are closer to a limit than this are at the limit."""
 STEP_OF_LOGARITHMS = 1e-4
 """The step of the difference quotient for the curvature of priors."""
+COARSE = 1.2
+"""The ratio of two values of the damping that need not be distinguished."""
+DAMPING = 1e-8
+"""The least damping of a step, as a fraction of the largest eigenvalue of the information."""
+TINY = 1e-100
+"""The information, in nats, below which a direction has no curvature."""
+MANY = 256
+"""For more parameters than this, steps are computed by Cholesky factors instead of eigenvectors."""
+DEPENDENT = 1e-8
+"""Singular values of the mean function below this fraction of the largest are zero, or more if rounding is coarse."""
+
+
+class Information(NamedTuple):
+    """A positive semi-definite matrix W^T W + diag(d) [m, m]."""
+
+    vectors: Any
+    """W [R, m]."""
+    diagonal: Vector
+    """d [m], not negative."""
+
+    def at(self, places: npt.NDArray[np.intp]) -> "Information":
+        """Return the rows and columns at these places."""
+        if len(places) == len(self.diagonal):
+            return self
+        return Information(self.vectors[:, places], self.diagonal[places])
+
+    def times(self, x: Vector) -> Vector:
+        """Return the product with a vector [m]."""
+        return self.vectors.T @ (self.vectors @ x) + self.diagonal * x
+
+    def dense(self) -> Any:
+        """Return the matrix [m, m]."""
+        matrix = self.vectors.T @ self.vectors
+        matrix.reshape(-1)[:: len(matrix) + 1] += self.diagonal
+        return matrix
+
+
+class MeanStep(NamedTuple):
+    """The optimal change of the c coefficients of the mean function, for a change of the m other coordinates."""
+
+    first: Vector
+    """The optimal change [c] if the others do not change."""
+    V: Any
+    """A matrix [c, k] of rank k."""
+    projected: Any
+    """A matrix [k, m]."""
+    gain: float
+    """The gain in nats if the others do not change."""
+
+    def after(self, change: Vector) -> Vector:
+        """Return the optimal change [c] for a change [m] of the other coordinates."""
+        return self.first - self.V @ (self.projected @ change)
+
+
+def profile(
+    slope: Vector, whitened: Any, curvature: Vector, linear: npt.NDArray[np.bool_], roundoff: float
+) -> tuple[Vector, Information, MeanStep]:
+    """Return the gradient [m] and the information [m, m] after the mean function is optimised, and its optimum.
+
+    Let B [R, m] be the columns of `Expansion.whitened` for the other coordinates, and H [R, c] those for the
+    coefficients of the mean function, with a further row for each coefficient that has a prior. Let U be an orthonormal
+    basis of the columns of H. The average information is B^T (I - U U^T) B / 2, to which the `curvature` [n] of the log
+    prior is added. The curvature is not negative. `roundoff` is the relative precision of `whitened`.
+    """
+    own, mean = np.flatnonzero(~linear), np.flatnonzero(linear)
+    B, H, places = whitened[:, own], whitened[:, mean], np.flatnonzero(curvature[mean])
+    if len(places):
+        priors = np.zeros((len(places), len(mean)))
+        priors[np.arange(len(places)), places] = np.sqrt(curvature[mean[places]])
+        B, H = np.concatenate([B, np.zeros((len(places), len(own)))]), np.concatenate([H, priors])
+    U, V = _pseudoinverse(H, roundoff)
+    projected, optimum = U.T @ B, slope[mean] @ V
+    step = MeanStep(V @ optimum, V, projected, 0.5 * float(optimum @ optimum))
+    information = Information(math.sqrt(0.5) * (B - U @ projected), curvature[own])
+    return slope[own] - projected.T @ optimum, information, step
+
+
+def _pseudoinverse(H: Any, roundoff: float) -> tuple[Any, Any]:
+    """Return an orthonormal basis U [R, k] of the columns of H [R, c], and V [c, k] with H^+ = V U^T."""
+    if H.shape[1] == 1 and (size := float(np.linalg.norm(H))) > 0.0:  # the usual case, a constant mean
+        return H / size, np.full((1, 1), 1.0 / size)
+    Q, T = np.linalg.qr(H)
+    u, sizes, v = np.linalg.svd(T, full_matrices=False)
+    kept = sizes > max(DEPENDENT, len(H) * roundoff) * np.max(sizes, initial=0.0)
+    return Q @ u[:, kept], v[kept].T / sizes[kept]
+
+
+def damped_step(g: Vector, A: Information, radius: float) -> Vector:
+    """Return (A + lambda I)^-1 g with the smallest lambda for which no entry exceeds the radius."""
+    by_factors = _by_vectors if A.vectors.shape[0] < len(g) else _by_cholesky
+    size, at = (_by_eigenvectors if len(g) <= MANY else by_factors)(g, A)
+    least = DAMPING * max(size, TINY)
+    step = at(least)
+    if np.max(np.abs(step)) <= radius:
+        return step
+    low, high = least, max(float(np.linalg.norm(g)) / radius, 2.0 * least)
+    step = at(high)
+    while high > COARSE * low:
+        middle = math.sqrt(low * high)
+        found = at(middle)
+        if np.max(np.abs(found)) > radius:
+            low = middle
+        else:
+            high, step = middle, found
+    return step
+
+
+Solver = tuple[float, Callable[[float], Vector]]
+"""An upper bound on the eigenvalues of A, and the function lambda -> (A + lambda I)^-1 g."""
+
+
+def _by_eigenvectors(g: Vector, A: Information) -> Solver:
+    values, vectors = np.linalg.eigh(A.dense())
+    values, g = np.maximum(values, 0.0), vectors.T @ g
+    return float(values[-1]), lambda damping: vectors @ (g / (values + damping))
+
+
+def _by_cholesky(g: Vector, A: Information) -> Solver:
+    from scipy.linalg import cho_factor, cho_solve
+
+    dense, identity = A.dense(), np.eye(len(g))
+    size = float(np.max(np.sum(np.abs(dense), axis=0)))
+    return size, lambda damping: cho_solve(cho_factor(dense + damping * identity), g)
+
+
+def _by_vectors(g: Vector, A: Information) -> Solver:
+    # with E = diag(d) + lambda I and V = W E^-1/2,
+    # (W^T W + E)^-1 = E^-1/2 (I - V^T (I + V V^T)^-1 V) E^-1/2
+    from scipy.linalg import cho_factor, cho_solve
+
+    W, d = A
+    identity, absolute = np.eye(W.shape[0]), np.abs(W)
+    size = float(np.max(np.sum(absolute, axis=1) @ absolute + d))
+
+    def at(damping: float) -> Vector:
+        root = np.sqrt(d + damping)
+        V, u = W / root, g / root
+        return (u - cho_solve(cho_factor(identity + V @ V.T), V @ u) @ V) / root
+
+    return size, at
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
 
 
 class Coordinates:
@@ -54,7 +198,8 @@ class Coordinates:
         known = {leaf.name: leaf for leaf in tree.describe(model)}
         self.leaves = [known[name] for name in sorted(names)]  # the order of `expand_evidence`
         self.sizes = [math.prod(leaf.value.shape) for leaf in self.leaves]
-        self.stops = np.cumsum(self.sizes)
+        self.places = np.split(np.arange(sum(self.sizes)), np.cumsum(self.sizes)[:-1])
+        """The places of each parameter in the vector."""
         self.positive = self._each(lambda leaf: leaf.constraint is not REAL)
         self.linear = self._each(lambda leaf: leaf.name.startswith("mean_function."))
         """True for the coefficients of the mean function."""
@@ -75,12 +220,17 @@ class Coordinates:
 
     def model_at(self, vector: Vector) -> Any:
         """Return the model with these coordinates."""
-        values = np.where(self.positive, np.exp(np.where(self.positive, vector, 0.0)), vector)
-        new = {}
-        for leaf, part in zip(self.leaves, np.split(values, self.stops[:-1]), strict=True):
-            value = asarray_like(part.reshape(leaf.value.shape), leaf.value)
-            new[leaf.name] = value if leaf.unit is None else leaf.unit * value
-        return tree.with_leaves(self.model, new)
+        return tree.with_leaves(self.model, self.values_at(vector))
+
+    def values_at(self, vectors: Vector) -> dict[str, Array]:
+        """Return the parameters at vectors [..., n], by name."""
+        values = np.where(self.positive, np.exp(np.where(self.positive, vectors, 0.0)), vectors)
+        found = {}
+        for leaf, places in zip(self.leaves, self.places, strict=True):
+            part = values[..., places].reshape((*vectors.shape[:-1], *leaf.value.shape))
+            value = asarray_like(part, leaf.value)
+            found[leaf.name] = value if leaf.unit is None else leaf.unit * value
+        return found
 
     def scales_at(self, model: Any) -> dict[str, Array]:
         """Return the derivatives of the parameters of a model by the coordinates."""
@@ -103,11 +253,7 @@ class Coordinates:
 
 @cache
 def _compile_expand(B: Any) -> Callable[..., Any]:
-    return B.compile(_expand)
-
-
-def _expand(model: Any, batch: Batch, scales: dict[str, Array]) -> Any:
-    return model._expand(batch, scales)
+    return B.compile(lambda model, batch, scales: model._expand(batch, scales))
 
 
 class Expanded(NamedTuple):
@@ -138,20 +284,21 @@ class Evidence:
         self.evaluations, self.seconds = 0, 0.0
         self.rejections: Counter[str] = Counter()
         self._batch = batch
-        starts = zip(self.coordinates.leaves, self.coordinates.sizes, self.coordinates.stops, strict=True)
-        self._places = {leaf.name: np.arange(stop - size, stop) for leaf, size, stop in starts}
+        self.linear = self.coordinates.linear
+        places = zip(self.coordinates.leaves, self.coordinates.places, strict=True)
+        self._places = {leaf.name: place for leaf, place in places}
         self._priors = assign_priors(model) if model.priors else []
-        self._reference = self.coordinates.leaves[0].value
         self._roundoff = float(backend_of(batch.X).xp.finfo(batch.X.dtype).eps)
-        self._waits = backend_of(self._reference).reading_waits(self._reference)
-        self._expand = _compile_expand(backend_of(batch.X))
+        expand, first = _compile_expand(backend_of(batch.X)), self.coordinates.leaves[0].value
+        waits = backend_of(first).reading_waits(first)
+        self._expand = (lambda *given: speculate(lambda: expand(*given), first)[0]) if waits else expand
 
     def __call__(self, vector: Vector) -> Expanded | None:
         began = time.perf_counter()
         with np.errstate(all="ignore"):  # overflow at trial points is detected below
             model = self.coordinates.model_at(vector)
             try:
-                found = self._expand_at(model, self.coordinates.scales_at(model))
+                found = self._expand(model, self._batch, self.coordinates.scales_at(model))
             except NotPositiveDefiniteError:
                 expanded = self._reject("a factorisation failed")
             else:
@@ -169,21 +316,13 @@ class Evidence:
             return self._reject("a factorisation failed" if np.isnan(value) else "the bound was not finite")
         if not (np.isfinite(slope).all() and np.isfinite(whitened).all()):
             return self._reject("the gradient was not finite")
-        slope, information, mean = profile(slope, whitened, curvature, self.coordinates.linear, self._roundoff)
+        slope, information, mean = profile(slope, whitened, curvature, self.linear, self._roundoff)
         return Expanded(vector, model, float(value), slope, information, mean, float(density))
-
-    def _expand_at(self, model: Any, scales: dict[str, Array]) -> Any:
-        if self._waits:
-            return speculate(lambda: self._expand(model, self._batch, scales), self._reference)[0]
-        return self._expand(model, self._batch, scales)
 
     def _with_prior(self, model: Any, value: Any, slope: Vector) -> tuple[Any, Vector, Vector]:
         """Add the log prior and its gradient; also return the positive part of its curvature [n]."""
         slope, curvature = slope.copy(), np.zeros_like(slope)
-        values = tree.leaves(model)
-        for leaf, prior in self._priors:
-            here = leaf._replace(value=values[leaf.name])
-            density, first, second = prior_along_coordinates(here, prior)
+        for leaf, density, first, second in expand_priors(model, self._priors):
             value = value + density
             if (places := self._places.get(leaf.name)) is not None:
                 slope[places] += first
@@ -192,6 +331,14 @@ class Evidence:
 
     def _reject(self, reason: str) -> None:
         self.rejections[reason] += 1
+
+
+def expand_priors(model: Any, priors: Iterable[tuple[tree.Leaf, Any]]) -> Iterator[tuple[Any, float, Vector, Vector]]:
+    """Yield the leaves of a model that have priors, with what `prior_along_coordinates` returns for them."""
+    values = tree.leaves(model)
+    for leaf, prior in priors:
+        here = leaf._replace(value=values[leaf.name])
+        yield here, *prior_along_coordinates(here, prior)
 
 
 def prior_along_coordinates(leaf: tree.Leaf, prior: Any) -> tuple[float, Vector, Vector]:
@@ -218,8 +365,7 @@ class Ascent:
     def __init__(self, objective: Evidence, first: Expanded, box: tuple[Vector, Vector], radius: float) -> None:
         self.objective, self.radius = objective, radius
         self.point: Any = first
-        self.own = np.flatnonzero(~objective.coordinates.linear)
-        self.mean = np.flatnonzero(objective.coordinates.linear)
+        self.own, self.mean = np.flatnonzero(~objective.linear), np.flatnonzero(objective.linear)
         self.low, self.high = (limit[self.own] for limit in box)
         self._plan()
 
@@ -270,11 +416,6 @@ class Ascent:
         limited = self.radius < WIDE and np.max(np.abs(self.change), initial=0.0) >= INSIDE * self.radius
         return math.inf if limited else self.predicted
 
-    @property
-    def is_stuck(self) -> bool:
-        """Whether rejected steps have made the trust region smaller than its minimum."""
-        return self.radius < LEAST_RADIUS
-
 
 def ascend(
     objective: Evidence,
@@ -317,7 +458,7 @@ def ascend(
     search = Ascent(objective, first, box, radius)
     stopped, evaluations, height = seen(first, search.hoped_gain), 1, first.value
     while not stopped and evaluations < most:
-        if search.predicted < tolerance or search.is_stuck:
+        if search.predicted < tolerance or search.radius < LEAST_RADIUS:
             if not thorough or search.hoped_gain < tolerance or search.point.value - height < tolerance:
                 return search.point, True, False
             height = search.point.value

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from agp import tree
 from agp.backend import Array
-from agp.errors import missing_package_message
+from agp.errors import require
 from agp.models import Model
 from agp.summaries import html_with_fallback, summary_html, table_html
 
@@ -94,16 +94,11 @@ def _result_html(result: Result[Any]) -> str:
     trained, trace, frozen = fields.pop("model", None), fields.pop("trace", {}), fields.pop("frozen", ())
     bounds = {} if "bound" in fields else {"last bound": trace.get("bound", [])[-1:]}
     ordered = {name: fields[name] for name in FIRST if name in fields} | bounds | fields
-    tables = {name: value for name, value in ordered.items() if _is_table(value)}
+    tables = {name: x for name, x in ordered.items() if isinstance(x, list) and x and isinstance(x[0], tuple)}
     facts = [(name.replace("_", " "), _cell(value)) for name, value in ordered.items() if name not in tables]
     html = [table_html(type(result).__name__, (fact for fact in facts if fact[1] not in ("", [], None)))]
     html += [table_html(name.capitalize(), rows, rows[0]._fields) for name, rows in tables.items()]
     return "".join([*html, summary_html(trained, frozen=frozen)] if tree.is_model(trained) else html)
-
-
-def _is_table(value: Any) -> bool:
-    """Whether a value is a list of named tuples."""
-    return isinstance(value, list) and bool(value) and isinstance(value[0], tuple)
 
 
 def _cell(value: Any) -> Any:
@@ -140,10 +135,6 @@ class _Bar:
 @contextlib.contextmanager
 def progress_bar(total: int | None, start: int = 0) -> Iterator[_Bar]:
     """Yield a bar from `start` to `total` steps (None if unknown); raise ImportError if tqdm is not installed."""
-    try:
-        from tqdm.auto import tqdm
-    except ImportError as error:
-        msg = f"progress=True needs {missing_package_message('tqdm', 'cli')}."
-        raise ImportError(msg) from error
+    tqdm = require("tqdm.auto", "progress=True needs", "cli").tqdm
     with tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, leave=False) as bar:
         yield _Bar(bar)

@@ -61,12 +61,10 @@ def check_checkpoint(checkpoint: Any) -> Path | None:
     if checkpoint is None:
         return None
     if not isinstance(checkpoint, str | os.PathLike):
-        msg = f"checkpoint is {checkpoint!r}, but must be the path of a file."
-        raise TypeError(msg)
+        raise TypeError(f"checkpoint is {checkpoint!r}, but must be the path of a file.")
     path = Path(checkpoint)
     if not Path(os.path.realpath(path)).parent.is_dir():
-        msg = f"the folder of the checkpoint {path} does not exist; create it first."
-        raise ValueError(msg)
+        raise ValueError(f"the folder of the checkpoint {path} does not exist; create it first.")
     check_replaceable(path)
     return path
 
@@ -85,8 +83,9 @@ def write_checkpoint(path: Path, arrays: dict[str, Any], meta: dict[str, Any], r
         save_checkpoint(path, arrays, meta)
     except (MemoryError, OSError) as error:
         why = str(error) or type(error).__name__
-        msg = f"the checkpoint {path} could not be written ({why}); make room or name another file.{result}"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(
+            f"the checkpoint {path} could not be written ({why}); make room or name another file.{result}"
+        ) from error
 
 
 def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any], resized: AbstractSet[str]) -> Saved:
@@ -98,15 +97,13 @@ def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any], 
     known_bytes = sum(x.nbytes for x in (*expected.values(), *states.values()))
     arrays, meta = load_checkpoint(path, known_bytes + MAX_EXTRA_BYTES)
     if not meta.keys() >= {"facts", "progress"} or not all(isinstance(part, dict) for part in meta.values()):
-        msg = f"{path} is not a checkpoint of a training run; {REMEDY}"
-        raise ValueError(msg)
+        raise ValueError(f"{path} is not a checkpoint of a training run; {REMEDY}")
     _check_facts(path, meta["facts"], facts)
     leaves, found, trace = (_folder(path, arrays, name) for name in ("model", "states", "trace"))
     if found.keys() != states.keys():
-        msg = (
+        raise ValueError(
             f"{path} was written by a run with other updates or frozen leaves; pass the same updates and frozen leaves."
         )
-        raise ValueError(msg)
     _check_arrays(path, "the leaf", leaves, expected, resized)
     _check_leaves(path, leaves, model, resized)
     _check_arrays(path, "the state", found, states)
@@ -125,8 +122,7 @@ def load_trace(path: Path) -> dict[str, list[float]]:
 
 
 def _refuse(path: Path, what: str) -> NoReturn:
-    msg = f"{path} cannot be resumed: {what}; {REMEDY}"
-    raise ValueError(msg)
+    raise ValueError(f"{path} cannot be resumed: {what}; {REMEDY}")
 
 
 def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:
@@ -136,8 +132,7 @@ def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> Non
             what = (
                 f"other {name}" if name in ("data", "updates") else f"{name}={other}, but this one has {name}={value}"
             )
-            msg = f"{path} was written by a run with {what}; {REMEDY}"
-            raise ValueError(msg)
+            raise ValueError(f"{path} was written by a run with {what}; {REMEDY}")
 
 
 def _folder(path: Path, arrays: dict[str, Any], name: str) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from agp.io import arrays_by_path, path_layout, remove_leftovers, unflatten_arra
 from agp.repairs import Report, Tally, collect_reports, fetch_reports, speculate
 from agp.training._batches import Batches
 from agp.training._begun import kept_leaves
-from agp.training._epochs import Epochs
-from agp.training._graphs import StepGraph
+from agp.training._graphs import Epochs, StepGraph
 from agp.training._result import Callback, Progress, Result, call_all
 from agp.training._resume import checkpoint_exists, not_finite, read, strip_addresses, write_checkpoint
 from agp.updates import Update, apply_updates, moves_of

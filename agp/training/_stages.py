@@ -14,12 +14,10 @@ from agp.bounds import Batch
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NotPositiveDefiniteError
 from agp.inducing import Inducing
 from agp.repairs import collect_reports, outside
-from agp.training._begun import observations_of
-from agp.training._gain import Gain, PredictedGain
-from agp.training._lbfgs import fit_lbfgs
+from agp.training._begun import observations_of, recipe
+from agp.training._lbfgs import Gain, PredictedGain, fit_lbfgs
 from agp.training._loop import train
 from agp.training._objective import closed_form_leaves, moves_posteriors
-from agp.training._recipe import recipe
 from agp.training._result import Callback, ModelType, Progress, Result
 from agp.updates import OptimalPosterior, Update, unexplained_nats
 

@@ -138,6 +138,5 @@ def _float_name(dtype: Any) -> str | None:
     """Return the name of a dtype, given as a string or as an object of any library, such as ``torch.float64``."""
     name = dtype if isinstance(dtype, str) else str(dtype).rpartition(".")[2].rstrip("'>")
     if dtype is not None and name not in ("float64", "float32"):
-        msg = f"dtype is {dtype!r}, but must be 'float64' or 'float32'."
-        raise ValueError(msg)
+        raise ValueError(f"dtype is {dtype!r}, but must be 'float64' or 'float32'.")
     return None if dtype is None else name

@@ -78,8 +78,7 @@ def cotangent(model: T, **bars: Any) -> T:
             values[name] = x
     values.update(bars)
     if len(values) > len(blank):
-        msg = f"{cls.__name__} has no field {', '.join(sorted(bars.keys() - blank.keys()))}."
-        raise TypeError(msg)
+        raise TypeError(f"{cls.__name__} has no field {', '.join(sorted(bars.keys() - blank.keys()))}.")
     return from_fields(cls, values)
 
 

@@ -88,8 +88,9 @@ def model(cls: type[T]) -> type[T]:
     units = {field.name for field in fields if field.is_unit}
     for field in fields:
         if field.unit is not None and field.unit not in units:
-            msg = f"{cls.__name__}.{field.name} has the unit {field.unit!r}; declare {field.unit} with tree.unit()."
-            raise TypeError(msg)
+            raise TypeError(
+                f"{cls.__name__}.{field.name} has the unit {field.unit!r}; declare {field.unit} with tree.unit()."
+            )
     FIELDS[cls] = fields
     for watcher in WATCHERS:
         watcher(cls)
@@ -111,8 +112,7 @@ def _explain_arguments(cls: type) -> Callable[..., None]:
             except TypeError as error:
                 fields = ", ".join(list(signature.parameters)[1:])
                 remedy = getattr(cls, "_built_by", f"the arguments are {fields}").format(name=cls.__name__)
-                msg = f"{cls.__name__}: {error}; {remedy}."
-                raise TypeError(msg) from None
+                raise TypeError(f"{cls.__name__}: {error}; {remedy}.") from None
             raise
 
     return explained

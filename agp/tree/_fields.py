@@ -52,8 +52,9 @@ def is_model(x: Any) -> bool:
     if cls in FIELDS:
         return True
     if not FIELDS.keys().isdisjoint(cls.__mro__):
-        msg = f"{cls.__name__} inherits from a model but is not a model class; decorate it with @agp.tree.model."
-        raise TypeError(msg)
+        raise TypeError(
+            f"{cls.__name__} inherits from a model but is not a model class; decorate it with @agp.tree.model."
+        )
     return False
 
 
@@ -70,8 +71,9 @@ def fields_of(x: Any) -> tuple[Field, ...]:
     """Return the fields of a model in the order of declaration. Raise TypeError if x is not a model."""
     found = FIELDS.get(type(x))
     if found is None and not is_model(x):
-        msg = f"{type(x).__module__}.{type(x).__qualname__} is not a model; decorate its class with @agp.tree.model."
-        raise TypeError(msg)
+        raise TypeError(
+            f"{type(x).__module__}.{type(x).__qualname__} is not a model; decorate its class with @agp.tree.model."
+        )
     return found or ()
 
 
@@ -87,8 +89,7 @@ def is_branch(x: Any) -> bool:
     if isinstance(x, tuple):
         return any(map(is_branch, x))
     if isinstance(x, (list, dict)) and any(map(is_model, x.values() if isinstance(x, dict) else x)):
-        msg = f"a field holds models in a {type(x).__name__}, where their leaves would be lost; use a tuple."
-        raise TypeError(msg)
+        raise TypeError(f"a field holds models in a {type(x).__name__}, where their leaves would be lost; use a tuple.")
     return is_model(x)
 
 

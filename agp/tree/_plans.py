@@ -91,19 +91,19 @@ class Plan:
 
     def nodes(self, model: Any, /) -> list[Any]:
         """Return the nodes of a model, or of its gradient, by place. Nodes missing from a gradient are None."""
-        found = [model]
+        values = [model]
         for _, _, parent, key in self.places[1:]:
-            whole = found[parent]
-            found.append(None if whole is None else whole[key] if type(key) is int else vars(whole).get(key))
-        return found
+            whole = values[parent]
+            values.append(None if whole is None else whole[key] if type(key) is int else vars(whole).get(key))
+        return values
 
     def of_kind(self, kind: type, /) -> list[tuple[str, int]]:
         """Return the paths of all models of class `kind`, and their indices in `places`."""
-        found = self._of_kind.get(kind)
-        if found is None:
-            found = [(x.path, i) for i, x in enumerate(self.places) if x.cls in FIELDS and issubclass(x.cls, kind)]
-            self._of_kind[kind] = found
-        return found
+        places = self._of_kind.get(kind)
+        if places is None:
+            places = [(x.path, i) for i, x in enumerate(self.places) if x.cls in FIELDS and issubclass(x.cls, kind)]
+            self._of_kind[kind] = places
+        return places
 
     def with_leaves(self, model: T, new: Mapping[str, Any], /) -> T:
         """Apply `agp.tree.with_leaves` to a model of this plan; nodes without new leaves are shared, not copied."""
@@ -116,8 +116,7 @@ class Plan:
                 standing, alike = standing or self.empty.get(name), False
             if standing is None:
                 unknown = ", ".join(sorted(new.keys() - self.leaves.keys() - self.empty.keys()))
-                msg = f"the model has no leaf {unknown}; its leaves are {', '.join(self.leaves)}."
-                raise KeyError(msg)
+                raise KeyError(f"the model has no leaf {unknown}; its leaves are {', '.join(self.leaves)}.")
             _, place, field = standing
             if place not in changed:
                 changed[place] = dict(vars(nodes[place]))
@@ -146,10 +145,10 @@ def plan_of(model: Any, /) -> Plan:
     """Return the plan of a model or of a tuple of models."""
     if type(model) not in FIELDS:  # a tuple of models; other objects raise an error
         return Plan(model)
-    found = _PLANS.get(model)
-    if found is None:
-        found = _PLANS[model] = Plan(model)
-    return found
+    plan = _PLANS.get(model)
+    if plan is None:
+        plan = _PLANS[model] = Plan(model)
+    return plan
 
 
 @lru_cache(maxsize=4096)

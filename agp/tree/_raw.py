@@ -44,11 +44,11 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
     nodes, bars, out, given, sizes = plan.nodes(model), plan.nodes(bar), {}, {}, {}
     for name, place, (key, _, constraint, unit, _, _) in plan.parameters:
         values = vars(nodes[place])
-        value, known = values[key], None if bars[place] is None else vars(bars[place]).get(key)
-        out[name] = backend_of(value).xp.zeros_like(value) if known is None else known
+        value, leaf_bar = values[key], None if bars[place] is None else vars(bars[place]).get(key)
+        out[name] = backend_of(value).xp.zeros_like(value) if leaf_bar is None else leaf_bar
         sizes[name] = size = None if unit is None else values[unit]
-        if known is not None and constraint is not REAL:
-            given[name] = (value if size is None else value / size, known)
+        if leaf_bar is not None and constraint is not REAL:
+            given[name] = (value if size is None else value / size, leaf_bar)
     out |= _map_constraints(plan, "pull", given)
     # multiplies by the unit last: for small values, unit times cotangent may overflow before the small slope reduces it
     for name, size in sizes.items():
@@ -65,8 +65,8 @@ def _map_constraints(plan: Plan, method: str, given: Mapping[str, tuple[Array, .
         out[name] = getattr(plan.constraints[name], method)(*given[name])
     for by_entry, names in groups:
         several = [given[name] for name in names]
-        found = backend_of(several[0][0]).elementwise_each(by_entry, several, lower=[False] * len(several))
-        for name, (x,) in zip(names, found, strict=True):
+        results = backend_of(several[0][0]).elementwise_each(by_entry, several, lower=[False] * len(several))
+        for name, (x,) in zip(names, results, strict=True):
             out[name] = x
     return out
 

@@ -29,14 +29,14 @@ def settings(model: Any) -> dict[str, str]:
 
     The keys are paths, such as ``process.kernel`` and ``process.jitter``.
     """
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for path, node in nodes(model, object).items():
-        found[path] = type(node).__name__
+        entries[path] = type(node).__name__
         for field in fields_of(node):
             value = getattr(node, field.name)
             if field.role is None and not is_branch(value):
-                found[join_path(path, field.name)] = repr(value)
-    return found
+                entries[join_path(path, field.name)] = repr(value)
+    return entries
 
 
 def structure(x: Any) -> str:

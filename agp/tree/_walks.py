@@ -84,8 +84,8 @@ def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
     """
     plan = plan_of(model)
     places = plan.of_kind(kind)
-    found = plan.nodes(model) if places else []
-    return {path: found[place] for path, place in places}
+    parts = plan.nodes(model) if places else []
+    return {path: parts[place] for path, place in places}
 
 
 @lru_cache(maxsize=4096)  # every step calls this function for every leaf

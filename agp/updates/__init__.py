@@ -1,17 +1,13 @@
 """The parts of a training step. Updates are pure functions (model, batch, state) -> (model, state, info)."""
 
 from agp.bounds import Batch
-from agp.updates._actions import ActionsUpdate, Normalise
 from agp.updates._adam import Adam, Group
-from agp.updates._base import Moved, MovesLeaves, Update
-from agp.updates._inverse import InverseUpdate
-from agp.updates._natural import NaturalGradient
-from agp.updates._neighbours import NeighboursUpdate
+from agp.updates._base import Moved, MovesLeaves, Repeat, Update
+from agp.updates._inverse import InverseUpdate, Residual, Stopping, VarianceGap
+from agp.updates._natural import NaturalGradient, SiteStep
 from agp.updates._optimum import OptimalPosterior
-from agp.updates._repeat import Repeat
+from agp.updates._renewals import ActionsUpdate, NeighboursUpdate, Normalise
 from agp.updates._schedules import Plateau, delayed, exponential, linear, stepped
-from agp.updates._sites import SiteStep
-from agp.updates._stopping import Residual, Stopping, VarianceGap
 
 __all__ = [
     "ActionsUpdate",

@@ -52,8 +52,9 @@ class Group:
             object.__setattr__(self, name, float(beta))  # a NumPy scalar would promote float32 arrays to float64
         if self.plateau is not None:
             if not isinstance(self.plateau, Plateau):
-                msg = f"plateau is {self.plateau!r}, but must be a Plateau, such as Plateau(0.95, patience=1000)."
-                raise TypeError(msg)
+                raise TypeError(
+                    f"plateau is {self.plateau!r}, but must be a Plateau, such as Plateau(0.95, patience=1000)."
+                )
             self.plateau.check_rate(self.rate)
 
 
@@ -114,8 +115,7 @@ class Adam:
             check_step(self.natural, "a natural-gradient")
         for pattern, group in self._all_groups.items():
             if not isinstance(group, Group):
-                msg = f"the group {pattern!r} is {group!r}, but must be a Group, such as Group(1e-3)."
-                raise TypeError(msg)
+                raise TypeError(f"the group {pattern!r} is {group!r}, but must be a Group, such as Group(1e-3).")
 
     @cached_property
     def _all_groups(self) -> dict[str, Group]:
@@ -137,8 +137,7 @@ class Adam:
         for patterns, names in ((self.groups, parameters), (self.frozen, freezable)):
             for pattern in patterns:
                 if not any(tree.matches(name, pattern) for name in names):
-                    msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}."
-                    raise ValueError(msg)
+                    raise ValueError(f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}.")
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
         natural = set() if self.natural is None else set(stepping_leaves(model, tuple(self.frozen)))

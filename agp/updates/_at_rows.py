@@ -91,8 +91,7 @@ class AtRows(Process):
 
 
 def _refuse(*_bars: Any) -> NoReturn:
-    msg = "AtRows is only for steps of q(u); use the process from which it was made."
-    raise TypeError(msg)
+    raise TypeError("AtRows is only for steps of q(u); use the process from which it was made.")
 
 
 def can_fix_rows(process: Process, /) -> bool:

@@ -11,9 +11,8 @@ from agp.checks import check_whole
 from agp.posteriors import Posterior, Sums
 from agp.repairs import report
 from agp.updates._at_rows import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals
-from agp.updates._base import Info, Moved, State, class_names, leaves_of
+from agp.updates._base import Info, Moved, Repeat, State, class_names, leaves_of
 from agp.updates._natural import NaturalGradient
-from agp.updates._repeat import Repeat
 from agp.updates._schedules import check_rate
 
 ROUNDING = 20.0
@@ -103,11 +102,10 @@ class OptimalPosterior:
     def init(self, model: Any, /) -> State:
         """Return an empty state. Raise TypeError if the update does not apply to the model."""
         if not self.applies(model):
-            msg = (
+            raise TypeError(
                 f"{class_names(model, Posterior)} cannot be set to its optimum; use a process with the posterior "
                 "Whitened or Marginal."
             )
-            raise TypeError(msg)
         return {}
 
     def moves(self, model: Any, /) -> Moved:
@@ -148,7 +146,8 @@ class OptimalPosterior:
 
         def step(*now: Any) -> tuple[Any, ...]:
             last = Progress(*now)
-            sites = {path: _between(B, last.sites[path], last.target[path], last.rate) for path in start}
+            pairs = {path: zip(last.sites[path], last.target[path], strict=True) for path in start}
+            sites = {path: Sums(*(B.lerp(x, y, last.rate) for x, y in pair)) for path, pair in pairs.items()}
             bound, target = look(sites)
             stable = (last.rate >= SMALL_RATE) | (_size(sites) <= xp.maximum(limit, _size(last.sites)))
             good = stable & xp.isfinite(bound) & ((bound >= last.bound - least(last.bound)) | ~xp.isfinite(last.bound))
@@ -203,10 +202,6 @@ def _looking(model: Any, process: Any, batch: Batch) -> Callable[[Sites], tuple[
         return bound, {path: sums[tree.join_path(path, "posterior")] for path in sites}
 
     return look
-
-
-def _between(B: Any, old: Sums, new: Sums, rate: Array) -> Sums:
-    return Sums(*(B.lerp(x, y, rate) for x, y in zip(old, new, strict=True)))
 
 
 def _size(sites: Sites) -> Array:

@@ -19,22 +19,19 @@ def _is_number(value: Any) -> bool:
 def check_rate(name: str, value: Any) -> None:
     """Raise ValueError unless the value is a finite, non-negative number."""
     if not _is_number(value) or not 0.0 <= value < float("inf"):
-        msg = f"{name} is {value!r}, but must be a finite number, 0 or greater."
-        raise ValueError(msg)
+        raise ValueError(f"{name} is {value!r}, but must be a finite number, 0 or greater.")
 
 
 def check_share(name: str, value: Any, *, one: bool) -> None:
     """Raise ValueError unless the value lies in (0, 1), or in (0, 1] if `one` is true."""
     if not _is_number(value) or not 0.0 < value <= 1.0 or (value == 1.0 and not one):
-        msg = f"{name} is {value!r}, but must be above 0 and {'at most' if one else 'below'} 1."
-        raise ValueError(msg)
+        raise ValueError(f"{name} is {value!r}, but must be above 0 and {'at most' if one else 'below'} 1.")
 
 
 def check_step(rate: Any, what: str) -> None:
     """Raise ValueError unless the rate is a function, or a number in (0, 1]."""
     if not callable(rate) and not 0.0 < rate <= 1.0:
-        msg = f"the rate of {what} step is {rate!r}, but must be in (0, 1]."
-        raise ValueError(msg)
+        raise ValueError(f"the rate of {what} step is {rate!r}, but must be in (0, 1].")
 
 
 def rate_at(rate: Rate, count: Array) -> Array | float:
@@ -135,8 +132,9 @@ class stepped(exponential):  # noqa: N801
 def _check_floor(floor: Any, rate: Any) -> None:
     check_rate("floor", floor)
     if floor > rate:
-        msg = f"floor is {floor!r}, but must be at most the rate {rate!r}; choose a lower floor or a higher rate."
-        raise ValueError(msg)
+        raise ValueError(
+            f"floor is {floor!r}, but must be at most the rate {rate!r}; choose a lower floor or a higher rate."
+        )
 
 
 @dataclass(frozen=True)

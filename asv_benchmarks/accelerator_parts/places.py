@@ -30,8 +30,7 @@ def opened(library: str, device: str) -> Any:
     B = get_backend(library)
     B.enable_float64()
     if device not in B.devices():
-        msg = f"{library} has no device {device!r} here; it has {', '.join(B.devices()) or 'none'}."
-        raise ValueError(msg)
+        raise ValueError(f"{library} has no device {device!r} here; it has {', '.join(B.devices()) or 'none'}.")
     if library == "jax":  # compute float32 products without TF32
         import jax
 
@@ -63,8 +62,7 @@ def device_facts(device: str | None) -> dict[str, str]:
             chosen = device or known[0]
             return {"device": chosen, "card": CARDS[library](int(chosen.partition(":")[2] or 0))}
     if device not in (None, "cpu"):
-        msg = f"no installed library has a device {device!r}."
-        raise ValueError(msg)
+        raise ValueError(f"no installed library has a device {device!r}.")
     return {"device": "cpu", "card": "cpu"}
 
 

@@ -139,14 +139,12 @@ def _pip(words: list[str]) -> bool:
 def installed(site: Path, wheels: list[Path]) -> dict[str, str]:
     """Install wheels in a folder; return environment variables with which programs import agp only from there."""
     if not _pip([*_words(INSTALL, site=site), *map(str, wheels)]):
-        msg = f"pip cannot install {', '.join(wheel.name for wheel in wheels)}"
-        raise SystemExit(msg)
+        raise SystemExit(f"pip cannot install {', '.join(wheel.name for wheel in wheels)}")
     environment = os.environ | {name: value.format(site=site) for name, value in ENVIRONMENT.items()}
     done = subprocess.run([sys.executable, "-P", "-c", ASK], env=environment, capture_output=True, text=True)
     where = done.stdout.split()
     if done.returncode or not all(path.startswith(str(site)) for path in where[:2]) or "numpy" not in where:
-        msg = f"agp is not imported from the wheels: {done.stdout or done.stderr}"
-        raise SystemExit(msg)
+        raise SystemExit(f"agp is not imported from the wheels: {done.stdout or done.stderr}")
     print(f"python {platform.python_version()}, {', '.join(wheel.name for wheel in wheels)}: back ends {where[2:]}")
     return environment
 

@@ -29,8 +29,7 @@ class Results:
         found = read_result(path) or {"facts": facts, "entries": []}
         if found["facts"] != facts:
             there = ", ".join(f"{name} {value}" for name, value in found["facts"].items())
-            msg = f"{path} has results of another run ({there}); choose another folder."
-            raise SystemExit(msg)
+            raise SystemExit(f"{path} has results of another run ({there}); choose another folder.")
         self.entries: list[dict[str, Any]] = found["entries"]
 
     def lacks(self, settings: Settings, *, again: bool) -> bool:

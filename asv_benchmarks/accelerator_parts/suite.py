@@ -80,8 +80,7 @@ def measured(*, library: str, tests: str, device: str, small: bool, seconds: flo
         if code is None and not report.exists():  # it was still collecting tests
             raise TimeoutError
         if not report.exists():
-            msg = f"pytest ended with code {code}: {printed.strip().rpartition(chr(10))[2]}"
-            raise ValueError(msg)
+            raise ValueError(f"pytest ended with code {code}: {printed.strip().rpartition(chr(10))[2]}")
         figures = counts(ET.parse(report).getroot())
     return figures if code is not None else figures | {"unfinished": f"stopped after {RUN * seconds:.0f} s"}
 
@@ -116,8 +115,9 @@ def _collected(options: list[str], seconds: float) -> Figures:
     found = re.search(r"(\d+)(?:/\d+)? tests? collected", printed)
     wrong = [line for line in printed.splitlines() if line.startswith(("ERROR", "E  "))]
     if code or found is None or wrong:
-        msg = f"pytest ended with code {code}: {'; '.join(wrong[:SHOWN]) or printed.strip().rpartition(chr(10))[2]}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"pytest ended with code {code}: {'; '.join(wrong[:SHOWN]) or printed.strip().rpartition(chr(10))[2]}"
+        )
     return {"collected": int(found[1])}
 
 

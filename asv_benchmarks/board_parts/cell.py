@@ -39,8 +39,7 @@ def measured(job: Job, side: str, seed: int) -> dict[str, Any]:
         )
     main = "log_loss" if job.classes else "crps"
     if not math.isfinite(figures[main]):
-        msg = f"the predictions are not finite: {main} is {figures[main]}"
-        raise ValueError(msg)
+        raise ValueError(f"the predictions are not finite: {main} is {figures[main]}")
     texts = list(dict.fromkeys(f"{one.category.__name__}: {one.message}"[:LONGEST] for one in said))
     own = {"facts": facts, "warnings": texts[:MOST], "versions": versions(LIBRARIES)}
     figures = {name: x if math.isfinite(x) else None for name, x in figures.items()}  # as a mean may overflow

@@ -50,8 +50,7 @@ def updated(document: dict[str, Any], cells: list[dict[str, Any]], *, final: boo
     if final:
         second = _collected(halves[False])
         if second["small"] or not second["commit"]:
-            msg = "the second half needs results of agp from a full run: run board.py run --final."
-            raise ValueError(msg)
+            raise ValueError("the second half needs results of agp from a full run: run board.py run --final.")
         found["final"] = {**document["final"], second["commit"]: summary(second)}
     return found
 
@@ -84,16 +83,18 @@ def _limit(cells: list[dict[str, Any]]) -> int | None:
     for cell in cells:
         if cell.get("limited") and cell["limit"] != limit:
             where = f"{cell['table']}, split {cell['split']}, {cell['side']}"
-            msg = f"{where} was stopped after {cell['limit']} s, others had {limit} s; run again with --limit {limit}."
-            raise ValueError(msg)
+            raise ValueError(
+                f"{where} was stopped after {cell['limit']} s, others had {limit} s; run again with --limit {limit}."
+            )
     return limit
 
 
 def _single(what: str, values: Iterable[Any]) -> Any:
     found = sorted(set(values))
     if len(found) > 1:
-        msg = f"the results are of several {what}: {', '.join(map(str, found))}; run the missing cells again."
-        raise ValueError(msg)
+        raise ValueError(
+            f"the results are of several {what}: {', '.join(map(str, found))}; run the missing cells again."
+        )
     return found[0] if found else None
 
 
@@ -107,8 +108,9 @@ def _table(name: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
     splits = splits_of(small=cells[0]["small"])
     for side in [BASELINE, *sides]:
         if lacking := set(range(splits)) - set(sides.get(side, {})):
-            msg = f"{name}, split {min(lacking)}, {side} has no result; repeat board.py run until it is done."
-            raise ValueError(msg)
+            raise ValueError(
+                f"{name}, split {min(lacking)}, {side} has no result; repeat board.py run until it is done."
+            )
     scores = CLASS_SCORES if table.is_classes else SCORES
     return {
         "kind": table.kind,

@@ -56,8 +56,7 @@ def written(text: str, passages: dict[str, str]) -> str:
     for name, inside in passages.items():
         place = re.compile(rf"(<!-- board {name} -->\n).*?(<!-- /board {name} -->)", re.DOTALL)
         if not place.search(text):
-            msg = f"the page has no comments <!-- board {name} --> and <!-- /board {name} -->."
-            raise ValueError(msg)
+            raise ValueError(f"the page has no comments <!-- board {name} --> and <!-- /board {name} -->.")
         text = place.sub(lambda match, inside=inside: f"{match[1]}{inside}\n{match[2]}", text)
     return text
 

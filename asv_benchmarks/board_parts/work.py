@@ -119,8 +119,7 @@ class Work:
             return True
         if found["small"] != self.small:
             there, wanted = ("a rehearsal", "a full run") if found["small"] else ("a full run", "a rehearsal")
-            msg = f"{self.out} holds results of {there}; use another folder for {wanted}."
-            raise SystemExit(msg)
+            raise SystemExit(f"{self.out} holds results of {there}; use another folder for {wanted}.")
         if found["code"] != self.codes[cell.side] or found["commit"] != self.commits.get(cell.side):
             return True
         return "error" in found and (self.again or found["limit"] < self.limit)
@@ -130,8 +129,9 @@ class Work:
             result = self._outcome(cell, Path(folder))
         commit = self.commits.get(cell.side)
         if commit and commit != commit_of_agp(self.checkouts[cell.side]):
-            msg = f"the code of agp in {self.checkouts[cell.side]} has changed since the start; run the command again."
-            raise SystemExit(msg)
+            raise SystemExit(
+                f"the code of agp in {self.checkouts[cell.side]} has changed since the start; run the command again."
+            )
         settings = {"small": self.small, "limit": self.limit, "commit": commit, "code": self.codes[cell.side]}
         result = {**vars(cell), **settings, **result, "machine": self.machine}
         write_result(self.out / cell.file, result)

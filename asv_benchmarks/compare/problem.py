@@ -102,8 +102,9 @@ def _classes(a: argparse.Namespace, y: Any) -> int:
     whole = bool((found == np.arange(len(found))).all())
     if a.task == "classification" or a.likelihood in OF_CLASSES:
         if not whole:
-            msg = f"the classes of {a.data} must be 0, 1, ..., but they are {', '.join(f'{x:g}' for x in found[:5])}."
-            raise SystemExit(msg)
+            raise SystemExit(
+                f"the classes of {a.data} must be 0, 1, ..., but they are {', '.join(f'{x:g}' for x in found[:5])}."
+            )
         return len(found)
     if a.task == "regression" or a.likelihood is not None:
         return 0

@@ -51,8 +51,9 @@ class Row:
         self.warm_up = 0.0
 
     def array(self, x: Any) -> Any:
-        """Convert a NumPy array to the backend, device and precision of the task."""
-        return self.B.from_numpy(np.asarray(x, order="C"), dtype=self.dtype, device=self.device)
+        """Convert a NumPy array to the backend and device and, if it has floats, to the precision of the task."""
+        dtype = self.dtype if x.dtype.kind == "f" else x.dtype.name  # neighbours are whole numbers
+        return self.B.from_numpy(np.asarray(x, order="C"), dtype=dtype, device=self.device)
 
     def run(self, file: Path, reference: str | None) -> None:
         """Train and measure the model. `reference` is the file of the reference row, or None if it is this row."""

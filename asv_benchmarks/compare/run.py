@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
     a.num_orthogonal = a.num_inducing if a.num_orthogonal is None else a.num_orthogonal
     a.support = a.support or min(SUPPORT, len(data.X))
     a.num_actions = a.num_actions or min(a.num_inducing, a.support)
-    task = f"{data.classes} classes" if data.classes else "regression"
+    task = f"classification, {data.classes} classes" if data.classes else "regression"
     print(f"{data.name}: {task}; {len(data.X):,} training and {len(data.X_test):,} test rows, {data.X.shape[1]} inputs")
     print(f"kernel {a.kernel}, likelihood {a.likelihood}, M = {a.num_inducing}, {a.iterations} steps, seed {a.seed}")
     rows: list[dict[str, Any]] = []
@@ -97,7 +97,11 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         interrupted = True
     print(table(rows))
-    for row in {row["method"]: row for row in reversed(rows) if "upper_bound" in row}.values():
+    limits: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if "upper_bound" in row:
+            limits.setdefault(row["method"], row)
+    for row in limits.values():
         upper, gap = row["upper_bound"], (row["upper_bound"] - row["bound"]) / len(data.X)
         print(f"{row['method']}: the exact GP's log evidence is at most {upper:,.1f}, {gap:.4g} nats per datum above")
     if a.out:

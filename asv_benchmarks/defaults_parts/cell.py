@@ -32,8 +32,7 @@ def measured(job: Job, side: str, seed: int) -> dict[str, Any]:
         found = predicted(predict, job.X_test)
     scores = job.scores(found)
     if not all(map(math.isfinite, scores.values())):
-        msg = f"the predictions are not finite: {scores}"
-        raise ValueError(msg)
+        raise ValueError(f"the predictions are not finite: {scores}")
     texts = list(dict.fromkeys(f"{one.category.__name__}: {one.message}"[:LONGEST] for one in said))
     own = {"facts": facts, "warnings": texts[:MOST], "versions": versions(LIBRARIES)}
     return {**scores, "seconds": round(seconds, 3), "mebibytes": round(peak_memory(), 1), **own}

@@ -35,8 +35,7 @@ def collect_reports(cells: Iterable[dict[str, Any]]) -> dict[str, Any]:
     machines = [cell["machine"] for cell in found]
     for other in machines[1:]:
         if other != machines[0]:
-            msg = f"results are from {machines[0]} and from {other}, but times need a single machine."
-            raise ValueError(msg)
+            raise ValueError(f"results are from {machines[0]} and from {other}, but times need a single machine.")
     versions: dict[str, list[str]] = {}
     for cell in found:
         for library, version in cell.get("versions", {}).items():
@@ -54,8 +53,7 @@ def collect_reports(cells: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def written(text: str, inside: str) -> str:
     """Return the page with the text `inside` between its two comments."""
     if not PLACE.search(text):
-        msg = "the page has no comments <!-- defaults --> and <!-- /defaults -->."
-        raise ValueError(msg)
+        raise ValueError("the page has no comments <!-- defaults --> and <!-- /defaults -->.")
     return PLACE.sub(lambda match: match[1] + (f"\n{inside}\n\n" if inside else "") + match[2], text)
 
 

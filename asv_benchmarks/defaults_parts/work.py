@@ -129,8 +129,7 @@ class Work:
         command += ["--side", cell.side, "--seed", str(cell.seed), *(["--checkout", str(checkout)] if checkout else [])]
         run_process(command, folder, checkout=checkout)
         if not out.exists():
-            msg = "ended without a result"
-            raise CellError(msg)
+            raise CellError("ended without a result")
         return json.loads(out.read_text(encoding="utf-8"))
 
 

@@ -290,15 +290,15 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"--out is {folder}, but this folder cannot be made ({error.strerror}); name another folder."
-        raise InputError(msg) from error
+        raise InputError(
+            f"--out is {folder}, but this folder cannot be made ({error.strerror}); name another folder."
+        ) from error
 
 
 def check_finite(scores: dict[str, float]) -> dict[str, float]:
     """Return the scores; raise NonFiniteError if one is not finite."""
     if not all(map(math.isfinite, scores.values())):
-        msg = f"the scores are not finite: {scores}"
-        raise agp.errors.NonFiniteError(msg)
+        raise agp.errors.NonFiniteError(f"the scores are not finite: {scores}")
     return scores
 
 
@@ -313,8 +313,9 @@ def choose(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:
     """The cells whose names match a pattern; raise InputError if a pattern matches none."""
     for pattern in patterns:
         if not any(fnmatchcase(cell.name, pattern) for cell in cells):
-            msg = f"no cell has a name like {pattern}; choose from {', '.join(cell.name for cell in cells)}."
-            raise InputError(msg)
+            raise InputError(
+                f"no cell has a name like {pattern}; choose from {', '.join(cell.name for cell in cells)}."
+            )
     return [cell for cell in cells if any(fnmatchcase(cell.name, pattern) for pattern in patterns)]
 
 
@@ -326,8 +327,7 @@ def installed(cells: Sequence[Cell]) -> list[Cell]:
     needs = ", ".join(dict.fromkeys(cell.needs for cell in lacking))
     why = f"the cells {', '.join(cell.name for cell in lacking)} need {needs}, which is not installed"
     if len(lacking) == len(cells):
-        msg = f"{why}; install {needs}, or choose other cells."
-        raise InputError(msg)
+        raise InputError(f"{why}; install {needs}, or choose other cells.")
     print(f"{why}; the other cells are measured.", file=sys.stderr)
     return [cell for cell in cells if cell not in lacking]
 

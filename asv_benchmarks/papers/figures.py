@@ -28,8 +28,7 @@ def collect(out: Path, papers: Sequence[Paper]) -> Results:
     runs = [run for run in found if not run["small"]]
     if not runs:
         why = "only rehearsals (--small)" if found else "no results"
-        msg = f"--out is {out}, which has {why}; run a script such as solve_gp.py with this folder first."
-        raise InputError(msg)
+        raise InputError(f"--out is {out}, which has {why}; run a script such as solve_gp.py with this folder first.")
     return runs
 
 
@@ -39,8 +38,7 @@ def read_run(path: Path) -> dict[str, Any]:
         run = json.loads(path.read_text("utf-8"))
         return {name: run[name] for name in KEPT}
     except (ValueError, TypeError, KeyError):
-        msg = f"{path} is not a results file of these scripts; move or delete it."
-        raise InputError(msg) from None
+        raise InputError(f"{path} is not a results file of these scripts; move or delete it.") from None
 
 
 def merge(old: Results, new: Results, papers: Sequence[Paper]) -> Results:
@@ -56,11 +54,9 @@ def merge(old: Results, new: Results, papers: Sequence[Paper]) -> Results:
     for (paper, cell, seed), run in runs.items():
         where = f"the results of {paper}, cell {cell}, seed {seed}"
         if run["small"]:
-            msg = f"{where} are from a rehearsal (--small); delete them."
-            raise InputError(msg)
+            raise InputError(f"{where} are from a rehearsal (--small); delete them.")
         if (paper, cell) not in order:
-            msg = f"{where} belong to no cell of the scripts; delete them."
-            raise InputError(msg)
+            raise InputError(f"{where} belong to no cell of the scripts; delete them.")
     return sorted(runs.values(), key=lambda run: (order[run["paper"], run["cell"]], run["seed"]))
 
 

@@ -71,8 +71,7 @@ class GPyTorchSVGP:
             bound = self._step(self.rows.X[chosen], self.rows.y[chosen, 0])
             self.seconds += time.perf_counter() - began
             if not math.isfinite(bound):
-                msg = f"the bound of GPyTorch is {bound} in step {step}"
-                raise NonFiniteError(msg)
+                raise NonFiniteError(f"the bound of GPyTorch is {bound} in step {step}")
             self.step = step + 1
             if self.step % self.every == 0 or self.step == until:
                 self._write()

@@ -49,8 +49,9 @@ UNKNOWN = "The reason is unknown."
 def replace_tables(text: str, inside: str) -> str:
     """Return the page with the text `inside` between its two comments."""
     if not PLACE.search(text):
-        msg = "docs/papers.md has no comments <!-- papers --> and <!-- /papers -->; add them around the tables."
-        raise InputError(msg)
+        raise InputError(
+            "docs/papers.md has no comments <!-- papers --> and <!-- /papers -->; add them around the tables."
+        )
     return PLACE.sub(lambda match: f"{match[1]}\n{inside}\n\n{match[2]}", text)
 
 
@@ -184,8 +185,7 @@ def write(root: Path, out: Path | None, papers: Sequence[Paper] = PAPERS) -> str
     document, page = root / "docs" / "papers.json", root / "docs" / "papers.md"
     old: dict[str, Any] | None = read_result(document)
     if old is None and out is None:
-        msg = f"{document} does not exist; pass --out OUT with the results of the scripts."
-        raise InputError(msg)
+        raise InputError(f"{document} does not exist; pass --out OUT with the results of the scripts.")
     known = old["runs"] if old else []
     runs = merge(known, collect(out, papers) if out else [], papers)
     text = replace_tables(page.read_text("utf-8"), tables(runs, papers))

@@ -32,11 +32,11 @@ def check_file(folder: Path, name: str) -> Path:
     """The file of a data set; raise InputError if there is none."""
     path = folder / f"{name}.npz"
     if not folder.is_dir():
-        msg = f"--data is {folder}, but there is no folder with this name; name the folder of {path.name}."
-        raise InputError(msg)
+        raise InputError(f"--data is {folder}, but there is no folder with this name; name the folder of {path.name}.")
     if not path.is_file():
-        msg = f"{path} does not exist; store inputs X [N, D] and targets y [N] of {name} in a file with this name."
-        raise InputError(msg)
+        raise InputError(
+            f"{path} does not exist; store inputs X [N, D] and targets y [N] of {name} in a file with this name."
+        )
     return path
 
 
@@ -45,8 +45,9 @@ def read(folder: Path, name: str, *others: str) -> tuple[Any, ...]:
     path = check_file(folder, name)
     with np.load(path) as file:
         if missing := [part for part in ("X", "y", *others) if part not in file.files]:
-            msg = f"{path} has no array {missing[0]}; store X, y{''.join(f', {part}' for part in others)} in this file."
-            raise InputError(msg)
+            raise InputError(
+                f"{path} has no array {missing[0]}; store X, y{''.join(f', {part}' for part in others)} in this file."
+            )
         return file["X"].astype(np.float64), file["y"].astype(np.float64)[:, None], *(file[part] for part in others)
 
 

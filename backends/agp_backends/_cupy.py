@@ -149,8 +149,7 @@ class CupyBackend(Backend):
         """Return the device with a given name, by default the current one."""
         library, _, number = (name or "cuda").partition(":")
         if library != "cuda" or not (number.isdigit() or not number):
-            msg = f"CuPy has no device {name!r}; available devices: {', '.join(self.devices()) or 'none'}."
-            raise ValueError(msg)
+            raise ValueError(f"CuPy has no device {name!r}; available devices: {', '.join(self.devices()) or 'none'}.")
         return cupy.cuda.Device(int(number)) if number else cupy.cuda.Device()
 
     def generator(self, x: Array, /, *seeds: int) -> Noise:

@@ -53,8 +53,9 @@ class DaskBackend(Backend):
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         if device not in (None, "cpu"):
-            msg = f"dask cannot create chunks on {device!r}, only on 'cpu'; convert the chunks with map_blocks instead."
-            raise ValueError(msg)
+            raise ValueError(
+                f"dask cannot create chunks on {device!r}, only on 'cpu'; convert the chunks with map_blocks instead."
+            )
         return da.from_array(np.array(x, dtype=dtype))
 
     def to_numpy(self, x: Array, /) -> Any:

@@ -57,8 +57,7 @@ def _forbid_synchronisation() -> Iterator[None]:
         finally:
             torch.cuda.set_sync_debug_mode(before)
     if any("called a synchronizing" in str(one.message) for one in seen):
-        msg = "the function makes the host wait for the device."
-        raise BackendError(msg)
+        raise BackendError("the function makes the host wait for the device.")
 
 
 @contextlib.contextmanager

@@ -73,15 +73,13 @@ class JaxBackend(Backend):
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         chosen = next((d for d in list_devices() if device in (name_of(d), platform_of(d))), None) if device else None
         if device and chosen is None:
-            msg = f"JAX has no device {device!r} here; use one of {', '.join(self.devices())}."
-            raise ValueError(msg)
+            raise ValueError(f"JAX has no device {device!r} here; use one of {', '.join(self.devices())}.")
         host = np.array(x, dtype=dtype)
         if host.dtype == np.float64 and not jax.config.jax_enable_x64:
-            msg = (
+            raise BackendError(
                 "JAX has no float64 arrays by default; "
                 'call jax.config.update("jax_enable_x64", True), or use dtype="float32".'
             )
-            raise BackendError(msg)
         return jax.device_put(host, chosen)
 
     def enable_float64(self) -> None:
@@ -151,10 +149,9 @@ class JaxBackend(Backend):
             return xp.bfloat16, contextlib.nullcontext
         platform = platform_of(x.device) if self.is_concrete(x) else jax.default_backend()
         if precision == "tf32" and platform not in ("cuda", "gpu"):
-            msg = (
+            raise BackendError(
                 f"JAX supports tf32 products only on CUDA devices, not on {platform}; use precision='float32' or None."
             )
-            raise BackendError(msg)
         return xp.float32, lambda: jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "float32")
 
     # -- control flow -----------------------------------------------------------------------------------------------

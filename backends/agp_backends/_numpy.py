@@ -173,8 +173,7 @@ class NumpyBackend(Backend):
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         if device not in (None, "cpu"):
-            msg = f"NumPy has no device {device!r}; use 'cpu'."
-            raise ValueError(msg)
+            raise ValueError(f"NumPy has no device {device!r}; use 'cpu'.")
         return np.array(x, dtype=dtype)
 
     def to_numpy(self, x: Array, /) -> Any:

@@ -103,11 +103,10 @@ class _Last(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, bar: Array) -> Any:  # type: ignore[override]
-        msg = (
+        raise BackendError(
             "a closed-form gradient of agp has no second derivatives; leave out create_graph=True, or use "
             'model.bound(X, y, gradient="autodiff").'
         )
-        raise BackendError(msg)
 
 
 class _TriangularSolve(torch.autograd.Function):
@@ -216,8 +215,7 @@ class TorchBackend(Backend):
         try:
             torch.empty(0, device=name)
         except (AssertionError, NotImplementedError, RuntimeError) as error:  # a build without CUDA asserts
-            msg = f"torch has no device {name!r} here; use one of {', '.join(self.devices())}."
-            raise ValueError(msg) from error
+            raise ValueError(f"torch has no device {name!r} here; use one of {', '.join(self.devices())}.") from error
 
     def to_numpy(self, x: Array, /) -> Any:
         return x.detach().cpu().numpy()
@@ -363,11 +361,10 @@ class TorchBackend(Backend):
         if x.device.type == "cuda":
             return torch.float32, lambda: _float32_products("high" if precision == "tf32" else "highest")
         if precision == "tf32":
-            msg = (
+            raise BackendError(
                 f"torch supports tf32 products only on CUDA devices, not on {x.device}; use precision='float32' or "
                 "None."
             )
-            raise BackendError(msg)
         return super().reduced_precision(precision, x)
 
     def remat(self, f: Callable, /) -> Callable:

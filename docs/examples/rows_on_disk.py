@@ -19,7 +19,7 @@ from lazy_rows import COLUMNS, made
 
 import agp
 from agp.tables import open_rows
-from agp.training import _order
+from agp.training import _batches
 
 HELD = 1_000_000
 
@@ -75,7 +75,7 @@ def on_sorted_rows(given):
     train, test = rows[:100_000], rows[100_000:]
     by_first = train[np.argsort(train[:, 0])]
     model = agp.SVGP.from_data(train[:, :COLUMNS], train[:, COLUMNS], num_inducing=given.num_inducing)
-    _order.POOL_MIB = 0.0  # a pool is then eight batches of 1,000 rows; the default pool would contain all rows
+    _batches.POOL_MIB = 0.0  # a pool is then eight batches of 1,000 rows; the default pool would contain all rows
     for name, data, chunk in [
         ("in memory", train, None),
         ("shuffled, chunks of 10,000", train, 10_000),

@@ -54,6 +54,7 @@ def test_methods_are_sorted_by_their_densities(compare):
     assert "difference" not in said.out
     table = said.out[said.out.index("12 rows held out") :]
     assert max(map(len, table.splitlines())) <= 80
+    assert "[ms]" in table
 
 
 def test_backends_and_precisions_agree(compare):

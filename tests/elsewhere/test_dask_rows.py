@@ -12,7 +12,7 @@ from agp import tree
 from agp.backend import backend_of, get_backend
 from agp.errors import BackendError, WorkerError
 from agp.repairs import collect_reports, report
-from agp.training._order import Pooled
+from agp.training._batches import Pooled
 from agp.updates import Adam, Batch
 
 da = pytest.importorskip("dask.array")
@@ -220,7 +220,7 @@ def test_whole_batches_train_as_in_memory(name, data):
 
 @pytest.mark.parametrize("columns", [1, 9])
 def test_the_memory_of_a_pool_does_not_depend_on_the_columns(columns, monkeypatch):
-    monkeypatch.setattr("agp.training._order.POOL_MIB", 8_000 / 2**20)  # of 1,000 numbers
+    monkeypatch.setattr("agp.training._batches.POOL_MIB", 8_000 / 2**20)  # of 1,000 numbers
     rows = tuple(da.ones((2_000, width), chunks=(10, width)) for width in (columns, 1))
     pooled = Pooled(rows, 1, 0, np.ones(1), in_place=False)
     assert len(pooled.pools.numbers(0, 0)) == 1_000 // (columns + 1)
@@ -319,7 +319,7 @@ def test_bad_rows_are_named(data):
 
 
 def test_the_next_pool_is_fetched_while_steps_run(data, monkeypatch):
-    monkeypatch.setattr("agp.training._order.POOL_MIB", 1e-6)
+    monkeypatch.setattr("agp.training._batches.POOL_MIB", 1e-6)
     pooled = Pooled(in_chunks(data, 100), 5, 0, data[0], in_place=False)  # three pools of a chunk each
     pooled.rows(0, 0, 5)
     assert list(pooled.fetched) == [(0, 0), (0, 1)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import agp
-from agp.training._order import Order, Pools, permute_index
+from agp.training._batches import Order, Pools, permute_index
 from agp.updates import Adam
 
 

@@ -65,7 +65,8 @@ def test_every_method_agrees_between_libraries(compare):
     only = ("--backend", "torch", "--gradient", "closed-form", "--dtype", "float64")
     methods = [name for name, method in run.METHODS.items() if not method.gaussian_only]
     assert compare("waves", "--method", *methods, *only)[0] == 0
-    methods = [name for name, method in run.METHODS.items() if method.gaussian_only]
+    methods = [name for name, method in run.METHODS.items() if method.gaussian_only and name != "vif"]
+    # so few rows are all neighbours, so that the bound of VIF does not depend on its inducing inputs
     assert compare("plane", "--method", *methods, "--support", "30", *only)[0] == 0
 
 

@@ -68,7 +68,7 @@ def test_names_are_those_of_their_packages_and_are_listed():
     assert len(set(agp.__all__)) == len(agp.__all__) <= 80
     assert not OF_EXTRAS & set(agp.__all__)
     listed = {name for name in dir(agp) if not name.startswith("__")}
-    assert listed == {*agp._PACKAGE_OF, *agp._PACKAGES.split()} >= {*agp.__all__, "io", "data", "testing", "backend"}
+    assert listed == {*agp._PACKAGE_OF, *agp._PACKAGES.split()} >= {*agp.__all__, "io", "tables", "testing", "backend"}
     for name in agp.__all__:
         found = getattr(agp, name)
         assert found is getattr(agp, name)

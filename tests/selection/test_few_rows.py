@@ -10,7 +10,7 @@ from agp.errors import NoSignalWarning
 from agp.kernels import RBF, Matern52
 from agp.models import GPR, GPRMixture
 from agp.selection import fit_regression
-from agp.selection._rows import Data
+from agp.selection._given import Data
 from agp.selection._signal import beats_permutations, left_out_baseline, predicts_left_out
 
 GRID = np.linspace(-2.0, 2.0, 101)[:, None]

@@ -25,7 +25,7 @@ from agp.selection._class_kernels import (
     starting_scales,
 )
 from agp.selection._class_posteriors import Extrapolation, settle, stack
-from agp.selection._rows import Data
+from agp.selection._given import Data
 from agp.updates import SiteStep
 
 LOGIT = Bernoulli(link="logit")

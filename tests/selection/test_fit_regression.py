@@ -18,9 +18,8 @@ from agp.priors import LogNormal
 from agp.selection import Candidate, RegressionResult, Stage, _race, _stages
 from agp.selection._climb import Climber, exact_gp
 from agp.selection._collapse import collapse
-from agp.selection._plan import Plan
+from agp.selection._given import Data, Plan
 from agp.selection._race import Race
-from agp.selection._rows import Data
 from agp.selection._trial import Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import baseline

@@ -14,10 +14,9 @@ from agp.errors import ConvergenceWarning, NoSignalWarning, RepairWarning
 from agp.kernels import RBF, Linear, Matern32, White
 from agp.models import GPR, NNGP, SVGP, VIF
 from agp.selection import _many_rows, _near, _race, _stages
+from agp.selection._given import Data, Plan
 from agp.selection._many_rows import why_not_neighbours
 from agp.selection._near import exceeds, merge_rows, near_model
-from agp.selection._plan import Plan
-from agp.selection._rows import Data
 
 fit_regression = partial(selection.fit_regression, hyperparameters="mode")
 KINDS = {"nngp": NNGP, "vif": VIF}

@@ -14,10 +14,8 @@ from agp import selection
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NotPositiveDefiniteError
 from agp.selection import _stages
 from agp.selection._climb import SPEED, Climber, operations
-from agp.selection._plan import Plan
-from agp.selection._result import Candidate
-from agp.selection._rows import Data, subsample_rows
-from agp.selection._trial import Trial
+from agp.selection._given import Data, Plan, subsample_rows
+from agp.selection._trial import Candidate, Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import _resume
 

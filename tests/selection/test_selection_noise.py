@@ -10,7 +10,7 @@ import agp
 from agp import selection
 from agp.errors import NoSignalWarning
 from agp.means import LinearMean
-from agp.selection._rows import Data
+from agp.selection._given import Data
 from agp.selection._signal import predicts
 from agp.training import baseline
 

@@ -9,8 +9,8 @@ from tables import WAYS, table
 import agp
 from agp import selection
 from agp.selection._climb import on_rows
+from agp.selection._given import Data
 from agp.selection._kernel import _sample
-from agp.selection._rows import Data
 
 fit_regression = partial(selection.fit_regression, hyperparameters="mode")
 """The search for one setting; `test_few_rows.py` tests the integration over settings."""

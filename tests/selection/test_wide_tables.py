@@ -12,7 +12,7 @@ from agp.selection import Candidate, _stages
 from agp.selection._climb import affordable_rows, operations
 from agp.selection._race import LINEAR, is_near, reestimate_slopes, train_revived
 from agp.selection._trial import Trial
-from agp.training._information import Information
+from agp.training._newton import Information
 
 fit_regression = partial(selection.fit_regression, hyperparameters="mode")
 """The search for one setting; `test_few_rows.py` tests the integration over settings."""

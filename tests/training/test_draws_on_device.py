@@ -11,7 +11,7 @@ from agp import to_numpy, train, tree
 from agp.backend import get_backend
 from agp.random import Noise
 from agp.training import Batches
-from agp.training import _epochs as epochs
+from agp.training import _graphs as epochs
 from agp.training._batches import NOISE_STEPS
 from agp.updates import Adam
 

@@ -7,7 +7,7 @@ from helpers import toy_data
 import agp
 from agp import to_numpy, tree
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
-from agp.training import _epochs as epochs
+from agp.training import _graphs as epochs
 from agp.updates import Adam
 
 pytest.importorskip("jax")

@@ -9,7 +9,7 @@ from agp.bounds import Batch
 from agp.errors import RepairWarning
 from agp.gradient import value_and_gradient
 from agp.posteriors import WhiteSteps
-from agp.training._gain import Curvature, PredictedGain
+from agp.training._lbfgs import Curvature, PredictedGain
 from agp.training._objective import Objective, inner_updates, moves_posteriors
 from agp.updates import NaturalGradient, OptimalPosterior, Repeat, SiteStep, unexplained_nats
 from agp.updates._at_rows import can_fix_rows, fix_rows

@@ -211,7 +211,7 @@ def test_other_exceptions_of_callbacks_pass_through():
     X, y = data()
 
     def fail(progress):
-        raise LookupError("mine")  # noqa: EM101
+        raise LookupError("mine")
 
     with pytest.raises(LookupError, match="mine"):
         train(sparse(X, y), X, y, steps=3, callbacks=[fail])

@@ -40,8 +40,9 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            msg = f"{' '.join(map(str, self.process.args))} ended without a reply; its error message is above."
-            raise SystemExit(msg)
+            raise SystemExit(
+                f"{' '.join(map(str, self.process.args))} ended without a reply; its error message is above."
+            )
         return json.loads(line)
 
     def ask(self, name: str, count: int) -> tuple[list[float], list[float]]:

@@ -1,14 +1,18 @@
-"""Updates that change the actions of computation-aware GPs."""
+"""Updates that renew actions and neighbours, which no optimiser moves."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from agp import tree
 from agp.actions import Actions, Policy
-from agp.backend import backend_of, like
+from agp.backend import backend_of
 from agp.bounds import Batch
 from agp.checks import check_whole
+from agp.models import NearRegression
 from agp.updates._base import Info, Moved, State, class_names, leaves_of
+
+EVERY = 40
+"""The default interval in steps."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +36,18 @@ class ActionsUpdate:
     def __post_init__(self) -> None:
         check_whole("every", self.every)
         if not callable(self.policy):
-            msg = f"policy is {self.policy!r}, but must be a policy, such as agp.actions.ConjugateGradients(64)."
-            raise TypeError(msg)
+            raise TypeError(
+                f"policy is {self.policy!r}, but must be a policy, such as agp.actions.ConjugateGradients(64)."
+            )
 
     def init(self, model: Any, /) -> State:
         """Return a step count of zero. Raise TypeError unless a policy chose the model's actions (`FixedActions`)."""
         if not any(actions.is_chosen for actions in tree.nodes(model, Actions).values()):
             names = class_names(model, Actions)
-            msg = f"ActionsUpdate needs actions chosen by a policy, not {names}; build the model with policy=."
-            raise TypeError(msg)
-        return {"count": backend_of(model.actions.values).xp.zeros((), **like(model.actions.values))}
+            raise TypeError(
+                f"ActionsUpdate needs actions chosen by a policy, not {names}; build the model with policy=."
+            )
+        return {"count": tree.zero_like(model)}
 
     @staticmethod
     def moves(model: Any, /) -> Moved:
@@ -72,8 +78,9 @@ class Normalise:
     def init(self, model: Any, /) -> State:
         """Return an empty state. Raise TypeError if the model has no actions to scale, such as `BlockActions`."""
         if not self._scale(model):
-            msg = f"Normalise needs BlockActions, not {class_names(model, Actions)}; remove Normalise from the updates."
-            raise TypeError(msg)
+            raise TypeError(
+                f"Normalise needs BlockActions, not {class_names(model, Actions)}; remove Normalise from the updates."
+            )
         return {}
 
     def moves(self, model: Any, /) -> Moved:
@@ -88,3 +95,52 @@ class Normalise:
     @staticmethod
     def _scale(model: Any) -> dict[str, Actions]:
         return {path: actions for path, actions in tree.nodes(model, Actions).items() if actions.is_scale_invariant}
+
+
+@dataclass(frozen=True)
+class NeighboursUpdate:
+    """An update that renews the neighbours of the rows of `NNGP` or `VIF`. Place the update before the optimiser.
+
+    Gradients treat the neighbours as constants. They are the nearest rows in the metric of the kernel at the time of
+    the last renewal, so the bound changes whenever they are renewed.
+
+    Parameters
+    ----------
+    every
+        The interval between two renewals, in steps. The first step renews no neighbours.
+    """
+
+    every: int = EVERY
+
+    def __post_init__(self) -> None:
+        check_whole("every", self.every)
+
+    @staticmethod
+    def applies(model: Any, /) -> bool:
+        """Whether the model stores neighbours."""
+        return isinstance(model, NearRegression) and model.sets is not None
+
+    def init(self, model: Any, /) -> State:
+        """Return a step count of zero. Raise TypeError unless the model stores neighbours."""
+        if not self.applies(model):
+            raise TypeError(
+                f"NeighboursUpdate needs a model with neighbours, not {type(model).__name__}; build one with "
+                "agp.NNGP.from_data or agp.VIF.from_data."
+            )
+        return {"count": tree.zero_like(model)}
+
+    def moves(self, model: Any, /) -> Moved:
+        """Return the neighbours."""
+        return Moved(frozenset({"sets"}) if self.applies(model) else frozenset())
+
+    def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
+        """Return the model, with new neighbours if it is time; nothing is logged."""
+        count = state["count"]
+        due = (count % float(self.every) == 0.0) & (count > 0.0)
+        B = backend_of(count)
+
+        def find() -> Any:
+            return B.xp.astype(model._find_sets(), model.sets.dtype, copy=False)
+
+        sets = B.cond(due, find, lambda: model.sets, likely=False)
+        return tree.with_leaves(model, {"sets": sets}), {"count": count + 1.0}, {}

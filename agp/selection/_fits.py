@@ -1,4 +1,4 @@
-"""Regression with automatic model selection: hyperparameters from a sample, and the posterior from all rows."""
+"""`fit_regression` and `fit_classification`: hyperparameters from samples of the rows, the posterior of all rows."""
 
 import numbers
 import warnings
@@ -9,22 +9,23 @@ from typing import Any, Literal
 
 import numpy as np
 
+from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.checks import check_positive, check_weights, check_whole, known_of_rows
+from agp.checks import check_among, check_positive, check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
 from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.inducing import Points
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian
+from agp.likelihoods import Gaussian, Likelihood
 from agp.models import SGPR, SVGP, valid_data
 from agp.priors import Prior
 from agp.repairs import outside, public
+from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPlan
+from agp.selection._given import Data, Plan, subsample_rows
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
-from agp.selection._mixture import takes_mixture
-from agp.selection._plan import Plan, check_kernel, check_priors_or_auto
-from agp.selection._result import RegressionResult
-from agp.selection._rows import Data, subsample_rows
+from agp.selection._race import takes_mixture
 from agp.selection._stages import Fit, is_exact
+from agp.selection._trial import ClassificationResult, RegressionResult
 from agp.selection._watch import Pieces, Watch
 from agp.training import Callback, fingerprint_of
 
@@ -40,6 +41,8 @@ REGRESSION_METHODS = ("auto", "gpr", "sgpr", "nngp", "vif")
 """The methods of `fit_regression`."""
 HYPERPARAMETERS = ("auto", "mode", "mixture")
 """What `fit_regression` does with hyperparameters."""
+CLASSIFICATION_METHODS = ("auto", "tvgp", "svgp")
+"""The methods of `fit_classification`."""
 
 
 @public(repairs=False)
@@ -184,16 +187,13 @@ def fit_regression(
     >>> bool(abs(mean[0, 0] - (3.0 + np.sin(1.5))) < 0.2)
     True
     """
-    X, y = valid_data(X, y)
-    known = known_of_rows(X, 1, weights, None, noise)
-    if weights is not None:
-        check_weights(weights, X)
-    data = Data(X, y, known["weights"], None if noise is None else known["noise"][:, 0])  # type: ignore[index]
-    data = _with_least_noise(data, likelihood)
-    _check_choices(kernel, method, priors, hyperparameters)
-    method = _method_to_use(method, store_data)
-    if memory is not None:
-        check_memory(memory)
+    data = _with_least_noise(_checked_rows(X, y, weights, noise), likelihood)
+    X = data.X
+    _check_kernel_and_priors(kernel, priors)
+    check_among("hyperparameters", hyperparameters, HYPERPARAMETERS)
+    check_among("method", method, REGRESSION_METHODS)
+    method = _method_to_use(method, store_data, hyperparameters)
+    check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
     plan = Plan(kernel, Gaussian() if likelihood is None else likelihood, mean_function, priors, memory, tolerance)
     exact = is_exact(method, X)
@@ -218,9 +218,30 @@ def fit_regression(
             found = fit.result()
     if not store_data and found.model._holds_data:  # a fit that ended early, or the constant model
         found = replace(found, model=_without_rows(found.model))
+    return _warn_about(found, f"{watch.ending()}; let the fit run longer")
+
+
+def _checked_rows(X: Array, y: Array, weights: Array | None, noise: Array | None = None) -> Data:
+    """Return the rows. Raise TypeError or ValueError unless they are valid."""
+    X, y = valid_data(X, y)
+    known = known_of_rows(X, 1, weights, None, noise)
+    if weights is not None:
+        check_weights(weights, X)
+    return Data(X, y, known["weights"], None if noise is None else known["noise"][:, 0])
+
+
+def _check_kernel_and_priors(kernel: Any, priors: Any) -> None:
+    """Raise TypeError unless the kernel is "auto" or a kernel, and the priors are "auto", None or a dictionary."""
+    if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
+        raise TypeError(f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel.")
+    if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
+        raise TypeError(f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors.")
+
+
+def _warn_about(found: Any, why: str) -> Any:
+    """Return the result, after a warning if the fit has not converged, or if the inputs do not predict the targets."""
     if not found.converged:
-        text = f"the fit has not converged: {watch.ending()}; let the fit run longer."
-        warnings.warn(text, ConvergenceWarning, stacklevel=outside())
+        warnings.warn(f"the fit has not converged: {why}.", ConvergenceWarning, stacklevel=outside())
     if not found.learned:
         warnings.warn(found.message, NoSignalWarning, stacklevel=outside())
     return found
@@ -245,16 +266,18 @@ def _without_rows(model: Any) -> SVGP:
     return SGPR(model.kernel, model.likelihood, Points(model.X), **rows).to_svgp()
 
 
-def _method_to_use(method: str, store_data: Any) -> Any:
+def _method_to_use(method: str, store_data: Any, hyperparameters: str) -> Any:
     """Return the method, which must not store data if `store_data` is false."""
+    if hyperparameters == "mixture" and method not in ("auto", "gpr"):
+        raise ValueError(f"hyperparameters is 'mixture', but the method {method!r} uses one setting; use method='gpr'.")
     if not isinstance(store_data, bool):
-        msg = f"store_data is {store_data!r}, but must be True or False."
-        raise TypeError(msg)
+        raise TypeError(f"store_data is {store_data!r}, but must be True or False.")
     if store_data or method == "sgpr":
         return method
     if method != "auto":
-        msg = f"store_data is False, but models of the method {method!r} store the training rows; use 'auto' or 'sgpr'."
-        raise ValueError(msg)
+        raise ValueError(
+            f"store_data is False, but models of the method {method!r} store the training rows; use 'auto' or 'sgpr'."
+        )
     return "sgpr"
 
 
@@ -262,20 +285,161 @@ def _uses_neighbours(method: str, plan: Plan, X: Array) -> bool:
     """Whether models of near rows are compared. Raise ValueError if only they may be used, but cannot be."""
     why = "" if method == "sgpr" else why_not_neighbours(plan, X)
     if why and method != "auto":
-        msg = f"method is {method!r}, but {why}; use 'auto' or 'sgpr'."
-        raise ValueError(msg)
+        raise ValueError(f"method is {method!r}, but {why}; use 'auto' or 'sgpr'.")
     return method != "sgpr" and not why
 
 
-def _check_choices(kernel: Any, method: Any, priors: Any, hyperparameters: Any) -> None:
-    check_kernel(kernel)
-    if not isinstance(hyperparameters, str) or hyperparameters not in HYPERPARAMETERS:
-        msg = f"hyperparameters is {hyperparameters!r}, but must be 'auto', 'mode' or 'mixture'."
-        raise ValueError(msg)
-    if not isinstance(method, str) or method not in REGRESSION_METHODS:
-        msg = f"method is {method!r}, but must be 'auto', 'gpr', 'sgpr', 'nngp' or 'vif'."
-        raise ValueError(msg)
-    if hyperparameters == "mixture" and method not in ("auto", "gpr"):
-        msg = f"hyperparameters is 'mixture', but the method {method!r} uses one setting; use method='gpr'."
-        raise ValueError(msg)
-    check_priors_or_auto(priors)
+# -- classes ----------------------------------------------------------------------------------------------------------
+
+
+@public(repairs=False)
+def fit_classification(
+    X: Array,
+    y: Array,
+    /,
+    *,
+    likelihood: Likelihood,
+    kernel: Kernel | Literal["auto"] = "auto",
+    priors: Mapping[str, Prior] | Literal["auto"] | None = "auto",
+    frozen: str | Iterable[str] = (),
+    method: Literal["auto", "tvgp", "svgp"] = "auto",
+    most: int = MOST_INDUCING,
+    max_seconds: float | None = None,
+    memory: float | None = None,
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+    weights: Array | None = None,
+) -> ClassificationResult:
+    """Fit Gaussian processes to labels, and choose their kernels.
+
+    1. The Laplace approximation of the evidence of a sample (500 rows for two classes, fewer for more classes) trains
+       three kernels: an `RBF` kernel with one lengthscale, the same plus a `Linear` kernel, and a `Matern52` kernel
+       with a lengthscale for each column. The columns are in units of their spreads or, if this has more evidence, in
+       one common unit. Kernels whose evidence is lower than that of the best by more than 25 nats are left out.
+    2. For up to 2,000 rows, each kernel has a t-VGP on all rows. For two classes, its q(f) is optimal. For more
+       classes, the latent functions of a row share the precision of its site, so that the time hardly depends on the
+       number of classes.
+    3. The latent functions of the kernels are averaged (`Ensemble`). Their weights maximise the density of each row
+       given the others. For three or more classes, the same density chooses a factor of the variances: 1, 1/2 or 1/4.
+    4. For more rows, the best kernel is trained further, and q(u) has 256 to 1,024 inducing inputs, which are random
+       rows. A tenth of the rows, but at most 2,000, choose their number and the factor of the variances.
+
+    The search runs on the host in float64, and its start is the same for all libraries.
+
+    Parameters
+    ----------
+    X, y
+        Inputs [N, D] and labels [N] or [N, 1], which are numbers from 0 to C - 1.
+    likelihood
+        `Softmax`, or `Bernoulli` with the link "logit".
+    kernel
+        A kernel; "auto" compares the kernels above.
+    priors
+        A dictionary of priors whose keys are patterns for leaf names, or None. With "auto", the logarithms of
+        hyperparameters have normal priors around their starting values, with the standard deviations 1 for variances
+        and 1.5 for lengthscales.
+    frozen
+        Patterns of leaf names, such as ``"kernel.variance"``, of the parameters of a given kernel that keep their
+        values.
+    method
+        "tvgp" for a posterior of all rows, "svgp" for inducing inputs. "auto" chooses by the number of rows.
+    most
+        Maximum number of inducing inputs.
+    max_seconds
+        Maximum time in seconds; unlimited by default. When the time is up, the best result so far is returned.
+    memory
+        Budget in MiB for working arrays in the passes over the rows.
+    seed
+        Seed for the random choice of rows.
+    callbacks
+        Functions called with a `Progress` after each iteration of the search and after each posterior. If a callback
+        returns True, the fit ends.
+    progress
+        Show a progress bar (requires the extra ``cli``).
+    checkpoint
+        A file that stores the trained kernels. A fit with the same data and arguments resumes from this file and gives
+        the same numbers as an uninterrupted fit.
+    weights
+        The number of observations [N] that each row represents; 1 by default.
+
+    Returns
+    -------
+    ClassificationResult
+        The model is a `TVGP`, an `Ensemble`, or an `SVGP` that does not store the data.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the data and the arguments are inconsistent.
+    agp.errors.CheckpointError
+        If the checkpoint cannot be written; it is first written before training. `.result` holds the best model so far.
+    agp.errors.Interrupted
+        On Ctrl-C; `.result` holds the best model so far.
+
+    Warns
+    -----
+    agp.errors.ConvergenceWarning
+        If the time limit or a callback ended the fit.
+    agp.errors.NoSignalWarning
+        If no model was better than the frequencies of the classes.
+
+    Examples
+    --------
+    The model averages kernels that predict the labels on both sides of a line.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.random.default_rng(0).uniform(0.0, 6.0, (80, 2))
+    >>> labels = np.where(X[:, 0] > X[:, 1], 1.0, 0.0)
+    >>> result = agp.fit_classification(X, labels, likelihood=agp.Bernoulli(link="logit"))
+    >>> sorted(result.kernel.split(", "))
+    ['matern52', 'rbf', 'rbf + linear']
+    >>> mean = result.model.predict_mean(np.asarray([[5.0, 1.0], [1.0, 5.0]]), observed=True)
+    >>> print(mean[:, 0].round(1))
+    [1. 0.]
+    """
+    data = _checked_rows(X, y, weights)
+    X, y = data.X, data.y
+    if not isinstance(likelihood, Likelihood) or not likelihood.is_logistic:
+        raise TypeError(
+            f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
+        )
+    _check_kernel_and_priors(kernel, priors)
+    check_among("method", method, CLASSIFICATION_METHODS)
+    _check_labels(likelihood, y)
+    check_memory(memory)
+    if isinstance(kernel, Kernel):
+        kernel = tree.place_leaves(kernel, X)
+    most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
+    plan = ClassPlan(kernel, likelihood, priors, memory, most, seed, tree.patterns(frozen))
+    exact = _is_exact(method, X)
+    with Watch(max_seconds, callbacks, progress=progress) as watch:
+        facts: dict[str, Any] = {}
+        if checkpoint is not None:
+            facts = plan.facts() | {"method": "tvgp" if exact else "svgp", "library": backend_of(X).name}
+            facts |= {"data": fingerprint_of(data)}
+        fit = ClassFit(plan, data, Pieces(checkpoint, facts, watch, kind="fit_classification"), watch)
+        with watch.keep_results(fit.result):
+            fit.run(exact=exact)
+            found = fit.result()
+    return _warn_about(found, f"{found.ending}; let the fit run longer, or check the inputs")
+
+
+def _check_labels(likelihood: Likelihood, y: Array) -> None:
+    likelihood.latents(y.shape[1])
+    if y.shape[1] != 1:
+        raise ValueError(f"y has shape {tuple(y.shape)}, but must have one column of labels.")
+    likelihood.check_targets(y)
+
+
+def _is_exact(method: str, X: Array) -> bool:
+    """Return whether the posterior is that of all rows."""
+    if method == "tvgp" or (method == "auto" and X.shape[0] <= ALL_ROWS):
+        return True
+    if X.shape[0] == 1:
+        raise ValueError(
+            "X has one row, but inducing inputs need two, because one row is held out; pass method='tvgp'."
+        )
+    return False

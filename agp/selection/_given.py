@@ -1,0 +1,201 @@
+"""What a staged fit is given: rows, samples of them, held-out rows, and the arguments that describe the model."""
+
+import math
+import re
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp import tree
+from agp.backend import Array, backend_of, to_numpy
+from agp.kernels import RBF, Kernel, Matern32, Matern52, Sum
+from agp.likelihoods import Gaussian, Likelihood
+from agp.means import ConstantMean, Mean
+from agp.models import repetitions
+from agp.priors import LogNormal, Relative
+from agp.random import generator
+from agp.training import strip_addresses
+
+HELD_OUT = 2000
+"""The maximum number of held-out rows."""
+KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
+"""The kernels that "auto" compares, in addition to the sum of the best of them and a linear kernel."""
+ROWS_PER_COLUMN = 5
+"""Lengthscales have a prior if there are fewer observations per column than this."""
+LENGTHSCALE = Relative(LogNormal(2.66, 3.0**0.5))
+"""The prior for lengthscales, in units of the column's spread times the square root of the number of columns.
+
+Its mode is 0.7, and 95 % of its mass lies between 0.5 and 430. In the source, inputs fill an interval of length 1,
+whose spread is 0.29.
+
+Source: Hvarfner, Hellsten & Nardi, "Vanilla Bayesian optimization performs great in high dimensions", ICML 2024.
+"""
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def average(x: Array, weights: Array | None) -> Array:
+    """Return the average of x [N] over the rows, weighted if weights [N] are given."""
+    xp = backend_of(x).xp
+    return xp.mean(x) if weights is None else xp.sum(weights * x) / xp.sum(weights)
+
+
+def finite_average(x: Array, weights: Array | None) -> float:
+    """Return `average`, or -inf if it is not finite."""
+    found = float(average(x, weights))
+    return found if math.isfinite(found) else -math.inf
+
+
+class Data(NamedTuple):
+    """Rows with inputs [N, D] and targets [N, P]."""
+
+    X: Any
+    """None if only the targets are needed."""
+    y: Array
+    weights: Array | None = None
+    """The number of observations [N] that each row represents; None means one."""
+    noise: Array | None = None
+    """Known noise variances [N]; None means 0."""
+
+    @property
+    def observations(self) -> float:
+        """The number of observations."""
+        return self.y.shape[0] if self.weights is None else float(backend_of(self.weights).xp.sum(self.weights))
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether there are fewer than five observations per column."""
+        return self.observations < ROWS_PER_COLUMN * self.X.shape[1]
+
+    def targets_on_host(self) -> tuple[Any, Any]:
+        """Return the targets and the weights on the host, in float64."""
+        y, weights = (
+            None if x is None else to_numpy(backend_of(x).gather(x)).astype(np.float64) for x in (self.y, self.weights)
+        )
+        return y, weights
+
+    def moments(self) -> tuple[Any, Any]:
+        """Return the means and the variances [P] of the targets, on the host."""
+        y, weights = self.targets_on_host()
+        mean = np.average(y, axis=0, weights=weights)
+        return mean, np.average((y - mean) ** 2, axis=0, weights=weights)
+
+    def repeat_rows(self) -> tuple[Array, Array]:
+        """Return X and y with each row repeated according to its weight, for computing starting values."""
+        index = None if self.weights is None else repetitions(to_numpy(self.weights))
+        return (self.X, self.y) if index is None else tuple(backend_of(x).gather(x, index) for x in (self.X, self.y))
+
+    def on_host(self) -> "Data":
+        """Return the rows on the host, in float64."""
+        return Data(*(None if x is None else to_numpy(x).astype(np.float64) for x in self))
+
+    def at(self, index: Any = None, /) -> "Data":
+        """Return the rows with these indices, or all rows, as arrays in memory."""
+        return Data(*(None if x is None else backend_of(x).gather(x, index) for x in self))
+
+
+class Rows(NamedTuple):
+    """All rows, and the row numbers of the samples and of the held-out rows."""
+
+    data: Data
+    held: Any
+    """The numbers of the held-out rows."""
+    order: Any
+    """The numbers of the other rows in random order; each sample consists of the first of them."""
+
+    @property
+    def total(self) -> int:
+        """The number of rows N."""
+        return self.data.X.shape[0]
+
+    def first(self, count: int, /) -> Data:
+        """Return the first rows of the sample, in memory. If `count` covers all rows, they keep their order."""
+        return self.data.at() if count >= self.total and not len(self.held) else self.data.at(self.order[:count])
+
+    def held_out(self) -> Data:
+        return self.data.at(self.held)
+
+    def targets_seen(self, count: int, /) -> Data:
+        """Return the targets of the first rows and of the held-out rows."""
+        return self.data._replace(X=None).at(np.concatenate([self.order[:count], self.held]))
+
+
+def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
+    """Draw a sample of at most `most` rows. If `hold_out` is true, also draw a tenth of all rows, but at most 2,000."""
+    N = data.X.shape[0]
+    if hold_out and N == 1:
+        raise ValueError("X has one row, but two are needed, because one row is held out; pass method='gpr'.")
+    held = min(HELD_OUT, max(1, N // 10)) if hold_out else 0
+    index = generator(seed, 16).choice(N, min(N, held + most), replace=False)
+    return Rows(data, np.sort(index[:held]), index[held:])
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+class Plan(NamedTuple):
+    """The arguments of `fit_regression` that describe the model."""
+
+    kernel: Any
+    likelihood: Gaussian
+    mean_function: Any
+    priors: Any
+    memory: float | None
+    tolerance: float
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a shift of the data changes nothing: with the usual kernels and means, and without priors by name."""
+        plain = self.mean_function is None or isinstance(self.mean_function, ConstantMean)
+        return plain and isinstance(self.kernel, str) and isinstance(self.priors, str)
+
+    @property
+    def nodes(self) -> list[Any]:
+        """The kernel, the mean function and their parts, if they are given."""
+        given = [part for part in (self.kernel, self.mean_function) if tree.is_model(part)]
+        return [node for part in given for node in tree.nodes(part, object).values()]
+
+    @property
+    def foreign(self) -> list[str]:
+        """The names of the classes among `nodes` that do not belong to agp."""
+        return [type(node).__name__ for node in self.nodes if not type(node).__module__.startswith("agp.")]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the arguments as strings, by name. A fit resumes only if the checkpoint stores the same strings."""
+        return {name: describe_part(part) for name, part in self._asdict().items()}
+
+    def kernels(self) -> dict[str, Kernel]:
+        """Return the kernels to compare, by name."""
+        if isinstance(self.kernel, str):
+            return {name: kind() for name, kind in KERNELS.items()}
+        return {type(self.kernel).__name__.lower(): self.kernel}
+
+    def parts(self, kernel: Kernel, data: Data) -> dict[str, Any]:
+        """Return the arguments of `GPR.from_data` other than the data and the kernel."""
+        priors = self.priors
+        if isinstance(priors, str):
+            names = (*tree.missing(kernel), *tree.leaves(kernel))
+            some = data.has_few_rows and any(name.endswith("lengthscale") for name in names)
+            priors = {"kernel.*lengthscale": LENGTHSCALE} if some else {}
+        if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # the kernel is now the first part of a sum
+            priors = {
+                re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()
+            }
+        return {"likelihood": self.likelihood, "mean_function": self.mean_function, "priors": priors}
+
+
+def describe_part(part: Any) -> str:
+    """Return an argument as text that depends on every bit of its leaves."""
+    text = strip_addresses(f"{part!r}")
+    text = f"{text[:2000]} {zlib.crc32(text.encode()):08x}" if len(text) > 2000 else text
+    return f"{text} {checksum_of(part)}" if isinstance(part, Kernel | Likelihood | Mean) else text
+
+
+def checksum_of(part: Any) -> str:
+    """Return a checksum of all leaves."""
+    found = 0
+    for x in tree.leaves(part).values():
+        found = zlib.crc32(np.asarray(x if isinstance(x, int | float) else to_numpy(x)).tobytes(), found)
+    return f"{found:08x}"
