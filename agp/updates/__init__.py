@@ -1,6 +1,5 @@
 """The parts of a training step. Updates are pure functions (model, batch, state) -> (model, state, info)."""
 
-from agp.bounds import Batch
 from agp.updates._adam import Adam, Group
 from agp.updates._base import Moved, MovesLeaves, Repeat, Update
 from agp.updates._inverse import InverseUpdate, Residual, Stopping, VarianceGap
@@ -12,7 +11,6 @@ from agp.updates._schedules import Plateau, delayed, exponential, linear, steppe
 __all__ = [
     "ActionsUpdate",
     "Adam",
-    "Batch",
     "Group",
     "InverseUpdate",
     "Moved",

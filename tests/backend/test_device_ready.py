@@ -361,7 +361,7 @@ def test_settings_that_are_scalars_of_numpy_keep_the_dtype(place):
         Adam(natural=tenth),
     ):
         state = update.init(model)
-        for x in tree.leaves(update(model, agp.updates.Batch(X, y), state)[0]).values():
+        for x in tree.leaves(update(model, agp.bounds.Batch(X, y), state)[0]).values():
             place.check(x, "float32")
 
 

@@ -10,10 +10,11 @@ import pytest
 import agp
 from agp import tree
 from agp.backend import backend_of, get_backend
+from agp.bounds import Batch
 from agp.errors import BackendError, WorkerError
 from agp.repairs import collect_reports, report
 from agp.training._batches import Pooled
-from agp.updates import Adam, Batch
+from agp.updates import Adam
 
 da = pytest.importorskip("dask.array")
 dask = pytest.importorskip("dask")

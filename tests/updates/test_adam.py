@@ -5,8 +5,9 @@ import pytest
 from helpers import inducing_inputs, named, process, short_names, value_and_gradient
 
 from agp import RBF, SVGP, Gaussian, train, tree
+from agp.bounds import Batch
 from agp.posteriors import Relaxed, Whitened
-from agp.updates import Adam, Batch, Group, Plateau, delayed
+from agp.updates import Adam, Group, Plateau, delayed
 
 
 def problem(posterior=Whitened, dtype="float64"):

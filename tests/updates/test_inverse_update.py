@@ -7,10 +7,11 @@ from helpers import inducing_covariance, inducing_inputs, marginals, named, proc
 import agp
 from agp import RBF, SVGP, Bernoulli, Gaussian, to_backend, to_numpy, train
 from agp.backend import get_backend
+from agp.bounds import Batch
 from agp.errors import RepairWarning
 from agp.linalg import constant_step, doubling_step, log_linear_step
 from agp.posteriors import FullSiteRelaxed, InverseFree
-from agp.updates import Adam, Batch, InverseUpdate, Residual, VarianceGap
+from agp.updates import Adam, InverseUpdate, Residual, VarianceGap
 
 
 def problem(M=12):

@@ -8,9 +8,10 @@ from helpers import inducing_covariance, named, process, replaced, toy_data, wit
 
 import agp
 from agp import RBF, SVGP, Gaussian, to_numpy, train
+from agp.bounds import Batch
 from agp.errors import BackendError, RepairWarning
 from agp.posteriors import LikelihoodForm, Relaxed
-from agp.updates import Adam, Batch, InverseUpdate
+from agp.updates import Adam, InverseUpdate
 
 LOW = InverseUpdate(precision="float32")
 
