@@ -39,13 +39,6 @@ def check_levels(levels: Any) -> tuple[float, ...]:
     return tuple(map(float, given))
 
 
-def check_among(name: str, value: Any, known: Iterable[str]) -> None:
-    """Raise a ValueError unless the value is one of several words."""
-    if not isinstance(value, str) or value not in known:
-        *first, last = map(repr, known)
-        raise ValueError(f"{name} is {value!r}, but must be {', '.join(first)} or {last}.")
-
-
 def check_callables(name: str, given: Any) -> list[Any]:
     """Return the functions as a list. Raise a TypeError unless they are a collection of callables."""
     if callable(given) or not isinstance(given, Iterable):
@@ -60,9 +53,10 @@ def check_callables(name: str, given: Any) -> list[Any]:
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Raise ValueError unless a value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}.")
+    """Raise ValueError unless a value is one of the choices, which are words or None."""
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        *first, last = map(repr, choices)
+        raise ValueError(f"{name} is {value!r}, but must be {', '.join(first)} or {last}.")
 
 
 def check_equal(what: str, values: Iterable[Any], remedy: str = "make the numbers equal") -> None:

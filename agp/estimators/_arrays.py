@@ -28,12 +28,6 @@ def resolve_seed(random_state: Any) -> int:
         raise ValueError(f"random_state is {random_state!r}, but must be {least}.") from error
 
 
-def check_choice(name: str, value: Any, known: tuple[Any, ...]) -> None:
-    """Raise ValueError unless the value of a parameter is among the known values."""
-    if value not in known:
-        raise ValueError(f"{name} is {value!r}, but must be {' or '.join(map(repr, known))}.")
-
-
 def as_output(x: Array, *, host: bool) -> Any:
     """Convert a result to a NumPy array if `host` is true; return it unchanged otherwise."""
     return to_numpy(x) if host else x

@@ -15,7 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
-from agp.estimators._arrays import as_output, check_choice, fill_masked, is_foreign, on_host, resolve_seed
+from agp.checks import check_choice
+from agp.estimators._arrays import as_output, fill_masked, is_foreign, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._distribution import At, Distribution
 from agp.estimators._inputs import convert_training_inputs, move_array

@@ -10,7 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from agp import tree
 from agp.backend import asarray_like
-from agp.estimators._arrays import check_choice, is_foreign, on_host
+from agp.checks import check_choice
+from agp.estimators._arrays import is_foreign, on_host
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
 from agp.estimators._encoding import IMPUTATIONS, Encoder

@@ -10,8 +10,8 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.checks import check_inputs
-from agp.estimators._arrays import check_choice, fill_masked, floating, is_foreign, refuse_cells, refuse_words
+from agp.checks import check_choice, check_inputs
+from agp.estimators._arrays import fill_masked, floating, is_foreign, refuse_cells, refuse_words
 from agp.estimators._encoding import Encoder
 from agp.tables import MISSING, as_frame
 from agp.tree import to_backend

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agp.estimators._arrays import check_choice
+from agp.checks import check_choice
 from agp.likelihoods import LIKELIHOODS, Likelihood
 from agp.selection import HYPERPARAMETERS
 

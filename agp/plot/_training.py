@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from agp.checks import check_among
+from agp.checks import check_choice
 from agp.plot._panels import band, legend, panels
 from agp.training import GrowthResult, Result, Round
 
@@ -79,7 +79,7 @@ def _trace(result: Any) -> tuple[Columns, float | None]:
 
 def _times(trace: dict[str, Any], seconds: float | None, against: str) -> tuple[npt.NDArray[Any], str]:
     steps = np.arange(1, max(map(len, trace.values())) + 1)
-    check_among("against", against, ("steps", "seconds"))
+    check_choice("against", against, ("steps", "seconds"))
     if against == "steps":
         return steps, "step"
     if seconds is None:

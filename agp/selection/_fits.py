@@ -11,7 +11,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.checks import check_among, check_positive, check_weights, check_whole, known_of_rows
+from agp.checks import check_choice, check_positive, check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
 from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.inducing import Points
@@ -190,8 +190,8 @@ def fit_regression(
     data = _with_least_noise(_checked_rows(X, y, weights, noise), likelihood)
     X = data.X
     _check_kernel_and_priors(kernel, priors)
-    check_among("hyperparameters", hyperparameters, HYPERPARAMETERS)
-    check_among("method", method, REGRESSION_METHODS)
+    check_choice("hyperparameters", hyperparameters, HYPERPARAMETERS)
+    check_choice("method", method, REGRESSION_METHODS)
     method = _method_to_use(method, store_data, hyperparameters)
     check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
@@ -407,7 +407,7 @@ def fit_classification(
             f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
         )
     _check_kernel_and_priors(kernel, priors)
-    check_among("method", method, CLASSIFICATION_METHODS)
+    check_choice("method", method, CLASSIFICATION_METHODS)
     _check_labels(likelihood, y)
     check_memory(memory)
     if isinstance(kernel, Kernel):

@@ -14,7 +14,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.bounds import Batch
-from agp.checks import check_among, check_callables, check_positive, check_whole
+from agp.checks import check_callables, check_choice, check_positive, check_whole
 from agp.errors import Interrupted, NonFiniteError, NoSignalWarning
 from agp.gradient import GradientMode, unfrozen
 from agp.random import generator
@@ -169,7 +169,7 @@ def fit(
     X, y = data.X, data.y
     check_plan(updates)
     tolerance = check_positive("tolerance", tolerance)
-    check_among("draws", draws, get_args(Place))
+    check_choice("draws", draws, get_args(Place))
     clock = Clock(None if max_seconds is None else check_positive("max_seconds", max_seconds))
     watchers = [*check_callables("callbacks", callbacks), clock]
     settings: dict[str, Any] = {"callbacks": watchers, "progress": progress, "seed": seed}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from agp.backend import Array, backend_of
-from agp.checks import check_among, check_callables, check_whole
+from agp.checks import check_callables, check_choice, check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.repairs import collect_reports, public
 from agp.training._batches import Batches, Place
@@ -179,7 +179,7 @@ def _facts_of_batches(
     """Return the arguments on which the batches depend, for checkpoints; raise an error if one is invalid."""
     size = _batch_size(model, rows, batch_size)
     facts: dict[str, Any] = {"seed": check_whole("seed", seed, least=0), "batch_size": size}
-    check_among("draws", draws, get_args(Place))
+    check_choice("draws", draws, get_args(Place))
     B = backend_of(reference)
     source = f"device ({B.name}, {B.device_name(reference).partition(':')[0]})"
     return facts | {"draws": draws if draws == "host" else source}
