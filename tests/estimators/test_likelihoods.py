@@ -211,7 +211,7 @@ def test_each_target_has_its_own_noise_function():
         (
             {"likelihood": "laplace"},
             NOISY,
-            "likelihood is 'laplace', but must be 'beta' or 'exponential' or 'gamma'",
+            "likelihood is 'laplace', but must be 'beta', 'exponential', 'gamma'",
         ),
         (
             {"method": "gpr"},
