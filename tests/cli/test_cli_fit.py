@@ -974,11 +974,14 @@ def test_the_package_is_a_command(capsys, monkeypatch):
     assert capsys.readouterr().out == f"agp {agp.__version__}\n"
 
 
+ROOMS = ("agp.estimators", "agp.tables", "agp.cli._")
+
+
 @pytest.mark.parametrize("package", ["pandas", "sklearn", "narwhals"])
 def test_what_is_not_installed_names_one_extra(package, shell, monkeypatch, tmp_path):
     TABLE.to_csv(tmp_path / "t.csv", index=False)
     monkeypatch.setattr("agp.io._model._KINDS", {})  # the room, loaded anew, registers classes of its own
-    for name in [name for name in sys.modules if name.startswith(("agp.estimators", f"{package}."))]:
+    for name in [name for name in sys.modules if name.startswith((*ROOMS, f"{package}."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(agp, "estimators", raising=False)
     monkeypatch.setitem(sys.modules, package, None)

@@ -521,7 +521,7 @@ def test_a_bad_cell_of_a_table_is_told_by_line_and_column(answer):
     rows = [LINE.format(i) for i in range(30)]
     rows[17] = "1.0,2.0,wide,3.0"
     for said in answer("\n".join([HEADER, *rows])):
-        assert "airfoil.csv: line 19, column 'chord': 'wide' is not a number" in said
+        assert "airfoil.csv: line 19, column 'chord' has 'wide', which is not a number; correct it" in said
 
 
 def test_a_table_without_a_header_is_told_so(answer):
