@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from agp.inspection import column_names
 from agp.random import generator
-from agp.tables import UNSEEN, Columns
+from agp.tables import UNSEEN, Cells, Columns
 
 IMPUTATIONS = 60
 """The number of values that replace a cell about which nothing is known, to average predictions over them."""
@@ -49,10 +49,16 @@ class Encoder:
 
     def fit(self, frame: Any) -> "Encoder":
         """Learn the columns of a narwhals data frame, as `Columns.learn`, which describes the errors."""
+        self.fit_transform(frame)
+        return self
+
+    def fit_transform(self, frame: Any) -> npt.NDArray[np.float64]:
+        """Learn the columns of a narwhals data frame, and convert it to inputs [N, D], without reading it twice."""
         assert self.columns is not None
-        numbers = self.columns.learn(frame).numbers
+        cells = self.columns.learn(frame)
         self._check_size(len(frame))
-        return self._fit_numbers(numbers, self.columns.numbers)
+        self._fit_numbers(cells.numbers, self.columns.numbers)
+        return self._encode(cells)
 
     def fit_array(self, X: npt.NDArray[Any]) -> "Encoder":
         """Learn the means and quantiles of an array [N, D], whose columns have no names."""
@@ -71,9 +77,11 @@ class Encoder:
     def transform(self, frame: Any) -> npt.NDArray[np.float64]:
         """Convert a data frame with the same columns to numbers [N, D], with NaN in cells that need `imputations`."""
         assert self.columns is not None
-        cells = self.columns.read(frame)
+        return self._encode(self.columns.read(frame))
+
+    def _encode(self, cells: Cells) -> npt.NDArray[np.float64]:
         parts = [self._impute(cells.numbers)]
-        for codes, levels in zip(cells.codes.T, self.columns.levels.values(), strict=True):
+        for codes, levels in zip(cells.codes.T, self.levels.values(), strict=True):
             parts.append(np.where((codes == UNSEEN)[:, None], np.nan, np.eye(len(levels))[codes]))
         return np.concatenate(parts, axis=1)
 

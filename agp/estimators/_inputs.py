@@ -69,10 +69,12 @@ def _convert_table(estimator: Any, X: Any, frame: Any, *, reset: bool) -> Array:
         raise ValueError(f"X has shape {frame.shape}, but must not be empty.")
     if reset or not _lacks_only_left_out(estimator, frame):
         validate_data(estimator, X, skip_check_array=True, reset=reset)
-    if reset:
-        estimator.columns_ = Encoder(estimator.missing, _kept_columns(estimator)).fit(frame)
-        estimator.left_out_ = estimator.columns_.left_out
-    return estimator.columns_.transform(frame)
+    if not reset:
+        return estimator.columns_.transform(frame)
+    encoder = Encoder(estimator.missing, _kept_columns(estimator))
+    inputs = encoder.fit_transform(frame)
+    estimator.columns_, estimator.left_out_ = encoder, encoder.left_out
+    return inputs
 
 
 def _lacks_only_left_out(estimator: Any, frame: Any) -> bool:
