@@ -55,9 +55,9 @@ def check_content(wheel: Path, sdist: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert tops - PACKAGES == {f"{wheel.name.rsplit('-', 3)[0]}.dist-info"}, tops
     assert any(name.endswith("dist-info/licenses/LICENSE") for name in names), "the wheel has no licence"
-    assert "agp/py.typed" in names, "the wheel does not declare its types"
+    assert {"agp/py.typed", "agp/__init__.pyi"} <= {*names}, "the wheel does not declare its types"
     kinds = {Path(name).suffix for name in names if name.split("/")[0] in PACKAGES}
-    assert kinds <= {".py", ".typed", ""}, kinds
+    assert kinds <= {".py", ".pyi", ".typed", ""}, kinds
     with tarfile.open(sdist) as archive:
         parts = [Path(name).parts[1:] for name in archive.getnames()]
     tops = {part[0] for part in parts if part}
