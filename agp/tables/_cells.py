@@ -32,6 +32,8 @@ MONTH = re.compile(r"((?:1[6-9]|20)\d\d)-(0[1-9]|1[0-2])")
 ZONE = re.compile(r":\d{2}.*(?:Z|UTC|GMT|[-+]\d{2}(?::?\d{2})?)\s*$")
 SPAN = re.compile(r"(?=.)(?:([-+]?\d+) days?)?(?:(^|, ?| )([-+]?)(\d+):(\d{2}):(\d{2}(?:\.\d+)?))?")
 """Matches text of durations, such as "3 days", "26:30:00", "3 days, 12:00:00" or "-1 days +12:00:00.5"."""
+MAX_MIXED = 10
+"""Up to this many different texts, some of which are numbers, are categories, such as "4", "6" and "rotary"."""
 MIN_COUNTED = 20
 """Minimum number of rows of a column of row numbers. In shorter tables, other columns may look the same by chance."""
 MAX_CELL_CHARS = 30
@@ -134,8 +136,8 @@ def kind_of(column: Any) -> str:
     are dates, or all are durations. Missing cells and cells of blanks do not matter; a column of them counts as
     numbers.
 
-    Raise ColumnError for mixed or unknown types, if more than half of the texts, but not all, are numbers, and if dates
-    are ambiguous.
+    Raise ColumnError for mixed or unknown types, if most but not all of more than `MAX_MIXED` texts are numbers, and if
+    dates are ambiguous.
     """
     dtype = column.dtype
     if dtype.is_numeric() or dtype == nw.Boolean:
@@ -190,12 +192,17 @@ def _kind_of_texts(texts: set[str], column: Any) -> str:
         return _kind_of_dates(column)
     if all(SPAN.fullmatch(text) for text in texts):
         return DURATION
-    if plain:
-        cells = [cell.strip() if isinstance(cell, str) else "" for cell in column.to_list()]
-        given = [cell for cell in cells if cell]
-        if 2 * sum(cell in plain for cell in given) >= len(given):
+    if plain and len(texts) > MAX_MIXED:
+        cells = cells_of(column)
+        if mostly_numbers(cells):
             raise _no_number(column.name, cells, next(i for i, cell in enumerate(cells) if cell and cell not in plain))
     return CATEGORY
+
+
+def mostly_numbers(cells: list[Any]) -> bool:
+    """Whether at least half of the cells that are not missing are numbers as text."""
+    given = [cell for cell in cells if cell is not None]
+    return 2 * sum(_number_in(str(cell)) is not None for cell in given) >= len(given)
 
 
 def _no_number(name: Any, cells: Any, row: int) -> ColumnError:

@@ -17,11 +17,13 @@ from agp.tables._cells import (
     TIMES,
     TRUTHS,
     ColumnError,
+    cells_of,
     days_in,
     identifies_rows,
     is_empty,
     kind_of,
     levels_in,
+    mostly_numbers,
     numbers_in,
     numbers_rows,
     nw,
@@ -141,6 +143,8 @@ class Columns:
                 reason = f"most rows have a value that no other row has, such as {shown!r}"
                 return f"is left out, because {reason}; to use it as an input, name it in keep"
             self.levels[name] = sorted({*levels}, key=lambda level: (level is None, level or ""))
+            if column.dtype == nw.String and mostly_numbers(levels):
+                remark = "holds numbers and other text, which are used as categories; correct cells that are errors"
         elif kind == NUMBER and column.dtype == nw.String and _first_text(column).lower() not in TRUTHS:
             advice = "convert the column to a categorical type if they are names of categories"
             remark = f"holds numbers as text, which are used as numbers; {advice}"
@@ -179,6 +183,8 @@ class Columns:
         column, kind = plain_column(frame.get_column(name)), self.kinds[name]
         if is_empty(column):
             numbers = np.full(len(column), np.nan)
+        elif kind == NUMBER and column.dtype == nw.String and mostly_numbers(cells_of(column)):
+            numbers = numbers_in(column)  # names the first cell that is no number
         elif (now := kind_of(column)) == kind:
             numbers = numbers_in(column) if kind == NUMBER else days_in(column, kind)
         else:

@@ -23,6 +23,7 @@ KINDS = {
     "gaps": ([None, None], NUMBER),
     "codes": (pd.Series([1, 2, 1], dtype="category"), CATEGORY),
     "words": (["a", "b", None], CATEGORY),
+    "a few numbers and a word": (["4", "6", "rotary", "4"], CATEGORY),
     "words and some numbers": (["1", "b", "c"], CATEGORY),
     "words and Booleans": (["a", True], CATEGORY),
     "ranges": (pd.cut(pd.Series([1.0, 2.0, 3.0]), 2), CATEGORY),
@@ -72,7 +73,10 @@ def test_zones_are_times_in_utc():
 
 
 BAD = {
-    "an error among numbers": (["1", "2", "x"], "'x' in row 2, which is not a number; correct it, or empty the cell"),
+    "an error among numbers": (
+        [*map(str, range(12)), "x"],
+        "'x' in row 12, which is not a number; correct it, or empty the cell",
+    ),
     "ambiguous dates": (["1/2/2023", "2/1/2023"], "has ambiguous dates such as '1/2/2023'; write them as in 2020-12"),
     "formats of dates": (["13/1/2023", "1/13/2023"], "has dates in several formats, such as '13/1/2023'; write them"),
     "a zone for some": (
