@@ -18,7 +18,8 @@ _PARTS = (
     "selection training tree updates"
 )
 _TOOLS = (
-    "backend estimators gradient inspection interop io methods plot predictors random repairs summaries tables testing"
+    "backend distributions estimators gradient inspection interop io methods plot predictors random repairs summaries "
+    "tables testing"
 )
 _PACKAGES = f"{_PARTS} {_TOOLS}"
 """The public subpackages. All other modules are internal. `from agp import *` imports those with parts of models."""

@@ -3,6 +3,7 @@
 from agp import actions as actions
 from agp import backend as backend
 from agp import bounds as bounds
+from agp import distributions as distributions
 from agp import errors as errors
 from agp import estimators as estimators
 from agp import gradient as gradient

@@ -4,8 +4,8 @@ import importlib
 import importlib.util
 
 from agp.backend import get_backend, known_backends
+from agp.distributions._quantiles import gauss_hermite, gauss_legendre
 from agp.likelihoods._panels import NODES
-from agp.likelihoods._quantiles import gauss_hermite, gauss_legendre
 
 SOLVERS = {
     "numpy.linalg": """cholesky cond det eig eigh eigvals eigvalsh inv lstsq matrix_rank pinv qr slogdet solve svd

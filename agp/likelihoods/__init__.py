@@ -10,7 +10,6 @@ from agp.likelihoods._latent_noise import LatentNoiseGaussian
 from agp.likelihoods._log_normal import LogNormal
 from agp.likelihoods._ordinal import Ordinal
 from agp.likelihoods._quadrature import expectation, log_expectation, nodes_and_weights
-from agp.likelihoods._quantiles import Mixture, ObservationModel, beta_tail, gamma_tail, normal_tail, t_tail
 from agp.likelihoods._robustmax import RobustMax
 from agp.likelihoods._softmax import Softmax
 from agp.likelihoods._student_t import StudentT
@@ -24,22 +23,16 @@ __all__ = [
     "LatentNoiseGaussian",
     "Likelihood",
     "LogNormal",
-    "Mixture",
     "NegativeBinomial",
-    "ObservationModel",
     "Ordinal",
     "Poisson",
     "Prediction",
     "RobustMax",
     "Softmax",
     "StudentT",
-    "beta_tail",
     "expectation",
-    "gamma_tail",
     "log_expectation",
     "nodes_and_weights",
-    "normal_tail",
-    "t_tail",
 ]
 
 # for other subpackages

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, to_numpy
 from agp.checks import check_levels, check_whole
-from agp.likelihoods._quantiles import Mixture, ObservationModel, marginal_mixture, mixture_quantiles
+from agp.distributions import Mixture, ObservationModel, marginal_mixture, mixture_cdf, mixture_crps, mixture_quantiles
 from agp.likelihoods._range import in_range
-from agp.likelihoods._scores import mixture_cdf, mixture_crps
 from agp.repairs import public
 
 Drawn = Mapping[str, Array] | None

@@ -6,11 +6,11 @@ from typing import Any, ClassVar, Literal
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_choice
+from agp.distributions import MAX_LOG, MIN_PROBABILITY, ObservationModel, beta_tail
 from agp.likelihoods._base import Prediction, check_number
 from agp.likelihoods._bernoulli import LINKS
 from agp.likelihoods._panels import FLOATS, ByPanels, Datum
 from agp.likelihoods._quadrature import ByQuadrature, nodes_and_weights
-from agp.likelihoods._quantiles import MAX_LOG, MIN_PROBABILITY, ObservationModel, beta_tail
 from agp.likelihoods._range import positive_variance
 from agp.tree import POSITIVE
 

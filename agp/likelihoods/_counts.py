@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.distributions import MAX_LOG, ObservationModel, beta_tail, gamma_tail
 from agp.likelihoods._base import Drawn, Prediction, check_number
 from agp.likelihoods._bernoulli import LINKS
 from agp.likelihoods._log_link import LogLink, capped_exp, log_normal_prediction
 from agp.likelihoods._panels import Datum
 from agp.likelihoods._quadrature import ByQuadrature
-from agp.likelihoods._quantiles import MAX_LOG, ObservationModel, beta_tail, gamma_tail
 from agp.tree import POSITIVE
 
 LARGEST_RATE = 9e18

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
+from agp.distributions import MAX_LOG, Mixture, ObservationModel, gamma_tail, marginal_mixture
 from agp.likelihoods._base import Drawn, Prediction, check_number
 from agp.likelihoods._log_link import LogLink, capped_exp, log_normal_prediction
 from agp.likelihoods._panels import Datum
-from agp.likelihoods._quantiles import MAX_LOG, Mixture, ObservationModel, gamma_tail, marginal_mixture
 from agp.tree import POSITIVE
 
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
 from agp.chunking import unit_by_column
+from agp.distributions import Mixture, normal_quantile, normal_tail
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, average_samples, check_by_output
-from agp.likelihoods._quantiles import Mixture, normal_quantile, normal_tail
 from agp.tree import NONNEGATIVE
 
 LOG_2PI = math.log(2.0 * math.pi)

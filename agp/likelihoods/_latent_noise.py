@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.distributions import MAX_LOG, MIN_PROBABILITY, Mixture, gaussian_expectation, normal_tail
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, average_samples
 from agp.likelihoods._log_link import capped_exp
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
-from agp.likelihoods._quantiles import MAX_LOG, MIN_PROBABILITY, Mixture, gaussian_expectation, normal_tail
 from agp.likelihoods._range import exp_in_range
 
 LOG_2PI = math.log(2.0 * math.pi)

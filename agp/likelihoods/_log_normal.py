@@ -4,10 +4,10 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.distributions import MAX_LOG, Mixture
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, forward
 from agp.likelihoods._gaussian import Gaussian
 from agp.likelihoods._log_link import capped_exp, log_normal_prediction, saturating_moments
-from agp.likelihoods._quantiles import MAX_LOG, Mixture
 
 
 @tree.model

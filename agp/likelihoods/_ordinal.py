@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
+from agp.distributions import normal_quantile
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._categories import OrderedCategories, Tails, check_labels
 from agp.likelihoods._quadrature import LOG_SQRT_2PI, ByQuadrature
-from agp.likelihoods._quantiles import normal_quantile
 from agp.likelihoods._range import positive_variance
 from agp.tree import ORDERED
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of, constant
+from agp.distributions import gauss_legendre
 from agp.likelihoods._base import Likelihood
 from agp.likelihoods._quadrature import LOG_SQRT_2PI, log_sum_exp, root_and_slope
-from agp.likelihoods._quantiles import gauss_legendre
 
 REACH = 9.0
 """The number of standard deviations beyond which the prior density is negligible in float64."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from agp.backend import Array, Backend, Pullback, backend_of, constant
 from agp.checks import check_whole
+from agp.distributions import gauss_hermite
 from agp.likelihoods._base import Drawn, Likelihood
-from agp.likelihoods._quantiles import gauss_hermite
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 

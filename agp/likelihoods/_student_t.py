@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
 from agp.chunking import unit_by_column
+from agp.distributions import ObservationModel, t_tail
 from agp.likelihoods._base import Prediction, check_by_output
 from agp.likelihoods._panels import ByPanels, Datum
 from agp.likelihoods._quadrature import ByQuadrature
-from agp.likelihoods._quantiles import ObservationModel, t_tail
 from agp.tree import POSITIVE
 
 

@@ -42,7 +42,6 @@ __all__ = [
 # for other subpackages
 from agp.models._base import level_probabilities
 from agp.models._growth import growing_part
-from agp.models._initial_values import perturb_constants, proxies_of_rows, repetitions, spread_starts
 from agp.models._near_regression import NearRegression
 from agp.models._sgpr import collapsed_model, exact_model, shared_covariance
 from agp.models._sites import SiteModel

@@ -12,10 +12,10 @@ from agp.inducing import Inducing, Patches, PatchGrid, some_rows
 from agp.kernels import RBF, Kernel
 from agp.means import Projection
 from agp.models._groups import group_sizes, start_of_groups
-from agp.models._initial_values import principal_directions
 from agp.models._start import Observed, check_instance, sparse_process
 from agp.posteriors import find_posterior, start_of
 from agp.processes import Deep, FixedMap, Patchwise, Process, Sparse, Stack
+from agp.starts import principal_directions
 
 LENGTHSCALE = 2.0
 """The minimum initial lengthscale in all layers, as a multiple of the spread of the layer's inputs."""

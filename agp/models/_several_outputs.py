@@ -8,9 +8,9 @@ from agp import tree
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_whole, usable
 from agp.kernels import Kernel
-from agp.models._initial_values import correlation_root
 from agp.models._start import Observed, check_instance, sparse_kernel, sparse_process
 from agp.processes import LinearMixing, Process, Sparse, Stack
+from agp.starts import correlation_root
 from agp.tree import detach
 
 

@@ -9,11 +9,11 @@ from agp.checks import as_columns, check_data, known_of_rows, usable
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
-from agp.models._initial_values import repetitions, starting_kernel
 from agp.models._parts import ExactParts
 from agp.priors import Priors, as_priors, check_priors
 from agp.processes import Sparse, initialise_prior
 from agp.random import generator
+from agp.starts import repetitions, starting_kernel
 from agp.tree import constant_data, copy_array, detach
 
 T = TypeVar("T", bound=Any)

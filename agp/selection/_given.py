@@ -12,9 +12,9 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.kernels import RBF, Kernel, Matern32, Matern52, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean
-from agp.models import repetitions
 from agp.priors import LogNormal, Relative
 from agp.random import generator
+from agp.starts import repetitions
 from agp.training import strip_addresses
 
 HELD_OUT = 2000

@@ -11,12 +11,13 @@ import numpy as np
 from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
-from agp.models import GPR, spread_starts
+from agp.models import GPR
 from agp.priors import as_priors, assign_priors, check_priors
 from agp.selection._climb import NOISE, Climber, beside, exact_gp, on_rows
 from agp.selection._given import Data, Plan, finite_average
 from agp.selection._signal import CHANCE
 from agp.selection._trial import Candidate, Found, Trial, sort_trials
+from agp.starts import spread_starts
 from agp.training import Evidence, Progress, columns_to_tie, fit, integrate, why_not_newton
 from agp.tree import REAL
 

@@ -14,8 +14,8 @@ from agp import tree
 from agp.actions import BlockActions, DenseActions
 from agp.backend import asarray_like, assume, backend_of, constant, get_backend, numbers_of, speculating, to_numpy
 from agp.backend._control import _guesses
+from agp.distributions._quantiles import gauss_hermite
 from agp.errors import NonFiniteError
-from agp.likelihoods._quantiles import gauss_hermite
 from agp.linalg import preconditioner
 from agp.posteriors import Relaxed
 from agp.repairs import Tally, collect_reports, fetch_reports, report, speculate

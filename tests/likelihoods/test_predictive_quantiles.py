@@ -12,6 +12,7 @@ import scipy.special
 import scipy.stats
 from helpers import JAX, as_arrays
 
+from agp.distributions._quantiles import Mixture, _root, beta_tail, marginal_mixture, mixture_quantiles, normal_quantile
 from agp.likelihoods import (
     Bernoulli,
     Beta,
@@ -28,7 +29,6 @@ from agp.likelihoods import (
     Softmax,
     StudentT,
 )
-from agp.likelihoods._quantiles import Mixture, _root, beta_tail, marginal_mixture, mixture_quantiles, normal_quantile
 from agp.repairs import collect_reports
 
 EDGES = (-0.6, 0.3, 1.4)
@@ -294,7 +294,7 @@ def test_outputs_have_the_quantiles_of_their_own_parameters(by_output, alone, sa
 
 @pytest.mark.parametrize("samples", [1, 2])
 def test_rows_have_the_quantiles_of_their_own_noise(samples, monkeypatch):
-    monkeypatch.setattr("agp.likelihoods._quantiles.VALUES_PER_CHUNK", 1)  # rows are searched one after another
+    monkeypatch.setattr("agp.distributions._quantiles.VALUES_PER_CHUNK", 1)  # rows are searched one after another
     mu, var = rows_of(np.random.default_rng(3), 6)
     noise = np.linspace(0.1, 3.0, 6 // samples)[:, None]
     at_rows = as_arrays(Gaussian(0.2)).with_noise(noise)[0]
@@ -308,7 +308,7 @@ def test_rows_have_the_quantiles_of_their_own_noise(samples, monkeypatch):
 def test_rows_are_searched_in_blocks(monkeypatch):
     mu, var = rows_of(np.random.default_rng(3), 7)
     whole = Poisson().predictive_quantiles(mu, var, (0.2, 0.9))
-    monkeypatch.setattr("agp.likelihoods._quantiles.VALUES_PER_CHUNK", 1)
+    monkeypatch.setattr("agp.distributions._quantiles.VALUES_PER_CHUNK", 1)
     np.testing.assert_array_equal(Poisson().predictive_quantiles(mu, var, (0.2, 0.9)), whole)
 
 

@@ -10,9 +10,9 @@ import scipy.stats
 from helpers import as_arrays
 from test_predictive_quantiles import CASES, CONTINUOUS, DISCRETE, MOMENTS
 
+from agp.distributions._quantiles import Mixture
+from agp.distributions._scores import _Knots, mixture_crps
 from agp.likelihoods import Beta, Gamma, Gaussian, NegativeBinomial, Poisson, Softmax, StudentT
-from agp.likelihoods._quantiles import Mixture
-from agp.likelihoods._scores import _Knots, mixture_crps
 
 FINITE = [name for name in DISCRETE if name.startswith(("bern", "ord"))]
 

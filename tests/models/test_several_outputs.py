@@ -10,7 +10,7 @@ import agp
 from agp import tree
 from agp.bounds import Batch
 from agp.gradient import gradient_of_batch
-from agp.models._initial_values import correlation_root
+from agp.starts import correlation_root
 from agp.updates import InverseUpdate, SiteStep, VarianceGap
 
 KINDS = {

@@ -9,7 +9,7 @@ import agp
 from agp import GPR, SGPR, SVGP, Bernoulli, CaGP, Coregionalised, Gaussian, Matern32, Softmax, tree
 from agp.chunking import column_spreads
 from agp.kernels import RBF, ActiveDims, Constant, Kernel, Linear, Periodic, RationalQuadratic, White
-from agp.models._initial_values import FACTORS, NOISE, starting_kernel, starting_kernels
+from agp.starts import FACTORS, NOISE, starting_kernel, starting_kernels
 
 GAUSSIAN = Gaussian(0.1)
 
@@ -92,10 +92,8 @@ def test_a_start_by_relevance_is_worth_it_where_few_columns_tell():
 def test_of_many_rows_some_are_compared(monkeypatch):
     X, y = toy(1000)
     seen = []
-    evidence = agp.models._initial_values._log_evidence
-    monkeypatch.setattr(
-        "agp.models._initial_values._log_evidence", lambda K, targets: seen.append(K.shape) or evidence(K, targets)
-    )
+    evidence = agp.starts._log_evidence
+    monkeypatch.setattr("agp.starts._log_evidence", lambda K, targets: seen.append(K.shape) or evidence(K, targets))
     starting_kernel(None, X, y, GAUSSIAN)
     assert set(seen) == {(256, 256)}
 
@@ -180,7 +178,7 @@ def test_what_is_given_stays():
 
 @pytest.mark.parametrize("kernel", [RBF(lengthscale=1.0), Linear() + Constant(), Periodic(), White()])
 def test_nothing_is_compared_where_no_lengthscale_of_inputs_is_missing(kernel, monkeypatch):
-    monkeypatch.setattr("agp.models._initial_values._log_evidence", None)
+    monkeypatch.setattr("agp.starts._log_evidence", None)
     X, y = toy()
     assert starting_kernel(kernel, X, y, GAUSSIAN) is kernel
     assert starting_kernels(kernel, X, y, GAUSSIAN) == []

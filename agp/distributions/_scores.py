@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.likelihoods._quantiles import (
+from agp.distributions._quantiles import (
     MIN_PROBABILITY,
     Mixture,
     by_blocks,
