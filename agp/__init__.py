@@ -29,7 +29,9 @@ _HOMES: dict[str, str] = {
     "estimators": "GPClassifier GPRegressor",
     "gradient": "flatten value_and_gradient",
     "io": "load save",
-    "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic Seasonal White",
+    "kernels": (
+        "RBF Constant Linear Matern12 Matern32 Matern52 Overlap Periodic RandomEffects RationalQuadratic Seasonal White"
+    ),
     "likelihoods": (
         "Bernoulli Beta Exponential Gamma Gaussian LatentNoiseGaussian LogNormal "
         "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT"

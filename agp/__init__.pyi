@@ -49,7 +49,9 @@ from agp.kernels import Linear as Linear
 from agp.kernels import Matern12 as Matern12
 from agp.kernels import Matern32 as Matern32
 from agp.kernels import Matern52 as Matern52
+from agp.kernels import Overlap as Overlap
 from agp.kernels import Periodic as Periodic
+from agp.kernels import RandomEffects as RandomEffects
 from agp.kernels import RationalQuadratic as RationalQuadratic
 from agp.kernels import Seasonal as Seasonal
 from agp.kernels import White as White

@@ -5,13 +5,16 @@ precision count as equal, and rows at equal distances are taken in the order of 
 same rows.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, backend_of, row_numbers, to_numpy
+from agp.backend import Array, asarray_like, backend_of, row_numbers, to_numpy
 from agp.chunking import rows_within
+from agp.random import generator
 
 TREE_COLUMNS = 8.0
 """A tree is used up to this effective number of columns. With more, it would visit most rows."""
@@ -28,6 +31,9 @@ FEW_INPUTS = 4
 FEW_ROWS = 2**20
 """The largest number of rows, times the number of columns and one, for which that takes less time than a tree, whose
 nodes are not in the caches."""
+MOST_INDICATORS = 32
+"""Categories with more levels than this are represented by random signs in so many columns, which keeps the distances of
+different levels up to a fifth or so, and those of equal levels exactly."""
 MOST = 4096
 """The maximum number of inputs whose candidates are compared at the same time."""
 LARGEST = 1e38
@@ -48,17 +54,26 @@ class NeighbourSearch:
         Factors [D] of the columns; distances are those of the inputs times the factors.
     distances
         Any other function of squared distances, if `factors` is None; see `Distances`.
+    levels
+        The numbers of levels of columns with codes of levels. Different levels are at the distance 1 times the factor.
     traced
         Whether the search is part of a compiled program, so that the host cannot read the rows.
     """
 
     def __init__(
-        self, X: Array, factors: Array | None, distances: Distances | None = None, *, traced: bool = False
+        self,
+        X: Array,
+        factors: Array | None,
+        distances: Distances | None = None,
+        *,
+        levels: Mapping[int, int] = MappingProxyType({}),
+        traced: bool = False,
     ) -> None:
         B = backend_of(X)
         X, factors = B.stop_gradient(X), None if factors is None else B.stop_gradient(factors)
         self._given, self._like = factors, X
         concrete = not traced and B.is_concrete(X) and B.is_concrete(X if factors is None else factors)
+        self._levels = {d: max(count, 1 + int(B.xp.max(X[:, d]))) if concrete else count for d, count in levels.items()}
         self._on_host = factors is not None and concrete and B.device_memory(X) is None
         if factors is None:
             assert distances is not None
@@ -79,7 +94,8 @@ class NeighbourSearch:
         B = backend_of(Q)
         Q = B.stop_gradient(Q)
         if self._on_host and not B.is_concrete(Q):
-            return NeighbourSearch(self._like, self._given, traced=True).nearest(Q, k, memory=memory)
+            traced = NeighbourSearch(self._like, self._given, levels=self._levels, traced=True)
+            return traced.nearest(Q, k, memory=memory)
         Q = self._times_factors(Q)
         if self._single is not None and 0 < Q.shape[0] <= FEW_INPUTS:
             return self._join(np.concatenate([self._nearest_to_one(Q[i : i + 1, :], k) for i in range(Q.shape[0])]))
@@ -120,7 +136,15 @@ class NeighbourSearch:
 
     def _times_factors(self, X: Array) -> Array:
         X = to_numpy(X).astype(np.float64) if self._on_host else X
-        return X if self._factors is None else X * self._factors
+        if self._factors is None:
+            return X
+        scaled = X * self._factors
+        if not self._levels:
+            return scaled
+        xp = backend_of(X).xp
+        numbers = [scaled[:, d : d + 1] for d in range(X.shape[1]) if d not in self._levels]
+        codes = [_places_of(X[:, d], count, self._factors[d]) for d, count in self._levels.items()]
+        return xp.concat([*numbers, *codes], axis=1)
 
     def _join(self, found: Array) -> Array:
         B = backend_of(self._like)
@@ -245,6 +269,22 @@ class _SingleDistances:
             last = float(np.partition(sizes, k - 1)[k - 1])
             bound = (q.size + 8) * float(np.finfo(np.float32).eps) * (self._largest + float(np.sqrt(q @ q))) ** 2
         return np.nonzero(sizes <= last + 2.0 * bound)[0] if np.isfinite(last) and bound < LARGEST else None
+
+
+def _places_of(codes: Array, levels: int, factor: Array) -> Array:
+    """Return points [N, m] for codes [N] such that the distance between different levels is the factor.
+
+    Codes that are none of a level have a point of their own.
+    """
+    xp = backend_of(codes).xp
+    if levels < MOST_INDICATORS:
+        table = np.eye(levels + 1) / math.sqrt(2.0)
+    else:
+        signs = generator(levels, 34).integers(0, 2, (levels + 1, MOST_INDICATORS)) - 0.5
+        table = signs * math.sqrt(2.0 / MOST_INDICATORS)
+    places = xp.astype(xp.round(codes), xp.int64)
+    places = xp.where((places < 0) | (places >= levels), levels, places)
+    return factor * xp.take(asarray_like(table, codes), places, axis=0)
 
 
 def effective_columns(X: Any, /) -> float:

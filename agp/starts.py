@@ -3,7 +3,7 @@
 Several candidates for the lengthscales are compared by their log evidence on a sample of the rows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,8 +94,10 @@ def starting_kernels(
     ours = all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
     tried, inputs = (tree.to_backend(given, "numpy", dtype="float64"), sample) if ours else (given, X)
     starts = []
-    varied = asarray_like(perturb_constants(sample, (lambda: X) if among is None else among), inputs)
-    for start, lengthscales in _starts(tried, missing, varied, _shapes(_relevance(sample, targets))):
+    codes = [*tried.category_levels(X.shape[1])]
+    varied = perturb_constants(sample, (lambda: X) if among is None else among, codes)
+    shapes = _shapes(_relevance(sample, targets))
+    for start, lengthscales in _starts(tried, missing, asarray_like(varied, inputs), shapes):
         values = {name: asarray_like(to_numpy(x), X) for name, x in lengthscales.items()}
         evidence = _log_evidence(to_numpy(start(asarray_like(sample, inputs))[0]), targets)
         starts.append((evidence / len(sample), tree.with_leaves(kernel, values)))
@@ -114,9 +116,13 @@ def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]
     return sample, (values[:, some] / spread[some] if some.any() else values[:0])
 
 
-def perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
-    """Shift constant columns of a sample [n, D] alternately down and up by their spread over all rows."""
+def perturb_constants(sample: Numbers, among: Callable[[], Array], codes: Sequence[int] = ()) -> Numbers:
+    """Shift constant columns of a sample [n, D] alternately down and up by their spread over all rows.
+
+    Columns with codes of levels are not changed.
+    """
     constant = sample.max(axis=0) == sample.min(axis=0)
+    constant[[*codes]] = False
     if not constant.any():
         return sample
     rows = to_numpy(among()).astype(np.float64)
@@ -168,7 +174,9 @@ def _starts(
     """Yield kernels with their lengthscales in units of the inputs. The lengthscales of `from_data` come first."""
     base = usable(kernel.from_data(X, 1.0), X)
     names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
+    codes = [*kernel.category_levels(X.shape[1])]
     for shape in shapes:
+        shape[codes] = 1.0  # codes of levels have no order and no scale
         leaves = tree.leaves(kernel.from_data(X * asarray_like(shape, X), 1.0))
         for factor in FACTORS if names else ():
             lengthscales = {name: factor * leaves[name] for name in names}

@@ -215,17 +215,31 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def _kernel(self, data: Observations, likelihood: Any) -> Any:
         """Return the given kernel or, for "auto", the kernel that best predicts a sample of the rows."""
-        kernel = self._given_kernel()
+        kernel = self._given_kernel(data.X)
         if not isinstance(kernel, str):
             return kernel
-        return "rbf" if "layers" in self._record.takes else select_kernel(data.X, data.y, likelihood, **data.known)
+        if "layers" in self._record.takes:
+            return "rbf"
+        return select_kernel(data.X, data.y, likelihood, categories=self._categories, **data.known)
 
-    def _given_kernel(self) -> Any:
-        """Return "auto", or the given kernel on columns of the model inputs instead of named columns of the table."""
+    def _given_kernel(self, X: Array) -> Any:
+        """Return "auto", or the given kernel on columns of the inputs X, instead of named columns of the table."""
         kernel = kernel_or_auto(self.kernel)
         if isinstance(kernel, str):
             return kernel
-        return number_columns(kernel, vars(self).get("columns_"))
+        kernel = number_columns(kernel, vars(self).get("columns_"))
+        return kernel.with_categories(X.shape[1], self._categories)
+
+    @property
+    def _takes_codes(self) -> bool:
+        """Whether models of the chosen method take codes of the levels of categories, which deep ones do not."""
+        method = METHODS.get(self.method)
+        return method is None or "layers" not in method.takes
+
+    @property
+    def _categories(self) -> tuple[int, ...]:
+        """The columns of the model inputs that contain codes of levels."""
+        return self.columns_.categories if "columns_" in vars(self) else ()
 
     def _layers(self) -> dict[str, int]:
         """Return the argument `layers` for `build`, if it is given."""

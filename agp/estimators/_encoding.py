@@ -1,4 +1,4 @@
-"""Inputs of models from the cells of tables: categories become columns of 0 and 1, and missing numbers are imputed."""
+"""Inputs of models from the cells of tables: categories become codes of levels, and missing numbers are imputed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,16 +20,20 @@ class Encoder:
     """A transformer that is fitted to training rows and converts tables, or arrays with missing cells, to model inputs.
 
     The inputs are the numbers and times of the table, a column of 0 and 1 for each number that had missing cells in
-    training, and a column of 0 and 1 for each level of a category. If `missing` is "impute", missing numbers are
-    replaced by the mean in columns that mark them, and missing cells in a category are a level if they occurred.
+    training, and a column for each category, which contains the codes of its levels: 0, 1, ..., or -1 for a level
+    unseen in training. If `missing` is "impute", missing numbers are replaced by the mean in columns that mark them,
+    and missing cells in a category are a level if they occurred.
 
-    Nothing is known about a level unseen in training, or a missing cell in a column without missing cells in training.
-    Such cells become NaN, and predictors average over the `imputations`.
+    Nothing is known about a missing number in a column without missing cells in training. Such cells become NaN, and
+    predictors average over the `imputations`.
 
     Parameters
     ----------
     missing, keep
         As in `agp.tables.Columns`.
+    one_hot
+        Whether categories become a column of 0 and 1 for each level instead, for models without kernels of codes. All
+        columns of an unseen level are NaN.
 
     Attributes
     ----------
@@ -43,8 +47,8 @@ class Encoder:
         `IMPUTATIONS` quantiles of each numeric input [S, D], in random order.
     """
 
-    def __init__(self, missing: str, keep: Sequence[str] = ()) -> None:
-        self.missing = missing
+    def __init__(self, missing: str, keep: Sequence[str] = (), *, one_hot: bool = False) -> None:
+        self.missing, self.one_hot = missing, one_hot
         self.columns: Columns | None = Columns(missing, keep)
 
     def fit(self, frame: Any) -> "Encoder":
@@ -81,6 +85,8 @@ class Encoder:
 
     def _encode(self, cells: Cells) -> npt.NDArray[np.float64]:
         parts = [self._impute(cells.numbers)]
+        if not self.one_hot:
+            return np.concatenate([*parts, cells.codes.astype(np.float64)], axis=1)
         for codes, levels in zip(cells.codes.T, self.levels.values(), strict=True):
             parts.append(np.where((codes == UNSEEN)[:, None], np.nan, np.eye(len(levels))[codes]))
         return np.concatenate(parts, axis=1)
@@ -100,13 +106,16 @@ class Encoder:
     def imputations(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Return the values [S, D] that replace NaN in the inputs, and factors [D].
 
-        The values of a number are its quantiles in training, and those of a category are its levels. Their orders are
-        random, so that different columns are combined at random. If L levels are a sample from a normal distribution of
-        effects, the variance of the effect of another level is (L + 1) / (L - 1) times the variance of these L effects
-        about their mean. The factor of numbers is 1.
+        The values of a number are its quantiles in training, and those of a one-hot category are its levels. Their
+        orders are random, so that different columns are combined at random. If L levels are a sample from a normal
+        distribution of effects, the variance of the effect of another level is (L + 1) / (L - 1) times the variance of
+        these L effects about their mean. The factor of numbers is 1. Codes are never NaN.
         """
         marks = np.zeros((IMPUTATIONS, int(self.marked.sum())))
         values, factors = [self.quantiles, marks], [np.ones(self.quantiles.shape[1] + marks.shape[1])]
+        if not self.one_hot:
+            codes = np.zeros((IMPUTATIONS, len(self.levels)))
+            return np.concatenate([*values, codes], axis=1), np.concatenate([*factors, np.ones(codes.shape[1])])
         for i, levels in enumerate(self.levels.values()):
             count = len(levels)
             order = generator(0, 31, i).permutation(max(count, IMPUTATIONS))[:IMPUTATIONS]
@@ -119,12 +128,20 @@ class Encoder:
         times = {} if self.columns is None else self.columns.times
         numbers = [f"{name} [{times[name]}]" if name in times else name for name in self.names_of_numbers]
         names = [*numbers, *(f"{name} is missing" for name in self._names_of_marks)]
+        if not self.one_hot:
+            return [*names, *self.levels]
         return names + [f"{name} = {level}" for name, levels in self.levels.items() for level in levels]
 
     def sources(self) -> list[str]:
         """Return, for each input, the column of the table from which it is computed."""
-        of_levels = [name for name, levels in self.levels.items() for _ in levels]
+        of_levels = [name for name, levels in self.levels.items() for _ in (levels if self.one_hot else "1")]
         return [*self.names_of_numbers, *self._names_of_marks, *of_levels]
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """The places of the inputs that contain codes of levels."""
+        first = len(self.names_of_numbers) + int(self.marked.sum())
+        return () if self.one_hot else tuple(range(first, first + len(self.levels)))
 
     @property
     def left_out(self) -> list[str]:
@@ -151,7 +168,7 @@ class Encoder:
 
     def _check_size(self, rows: int) -> None:
         """Raise ValueError if the inputs would not fit into memory."""
-        counts = {name: len(levels) for name, levels in self.levels.items()}
+        counts = {name: len(levels) for name, levels in self.levels.items()} if self.one_hot else {}
         width = len(self.columns.numbers if self.columns else ()) + sum(counts.values())
         if counts and rows * width > MAX_ENCODED:
             name = max(counts, key=lambda name: counts[name])

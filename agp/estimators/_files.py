@@ -292,6 +292,7 @@ def state_of(encoder: Encoder) -> dict[str, Any]:
         raise TypeError(
             f"the table has a column named {other[0]!r}, which is not text; use text as column names, and fit again."
         )
+    learned["one hot"] = encoder.one_hot
     return {"of": "frame", "missing": columns.missing, "kinds": columns.kinds, "levels": columns.levels, **learned}
 
 
@@ -300,7 +301,8 @@ def encoder_of(state: dict[str, Any]) -> Encoder:
     means, marked, of_array = state["means"], state["marked"], state["of"] == "array"
     sound = all(type(mean) is float for mean in means) and all(type(mark) is bool for mark in marked)
     _check(sound and len(means) == len(marked), state, "means and missing cells")
-    encoder = Encoder("impute" if of_array else state["missing"])
+    one_hot = not of_array and _check(isinstance(state["one hot"], bool), state["one hot"], "an encoding")
+    encoder = Encoder("impute" if of_array else state["missing"], one_hot=one_hot)
     check_choice("missing", encoder.missing, MISSING)
     encoder.columns = None if of_array else _columns(state, encoder.missing)
     encoder.names_of_numbers = [*column_names(len(means))] if encoder.columns is None else encoder.columns.numbers

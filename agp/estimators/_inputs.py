@@ -71,7 +71,7 @@ def _convert_table(estimator: Any, X: Any, frame: Any, *, reset: bool) -> Array:
         validate_data(estimator, X, skip_check_array=True, reset=reset)
     if not reset:
         return estimator.columns_.transform(frame)
-    encoder = Encoder(estimator.missing, _kept_columns(estimator))
+    encoder = Encoder(estimator.missing, _kept_columns(estimator), one_hot=not estimator._takes_codes)
     inputs = encoder.fit_transform(frame)
     estimator.columns_, estimator.left_out_ = encoder, encoder.left_out
     return inputs

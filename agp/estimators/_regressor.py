@@ -336,7 +336,8 @@ class GPRegressor(RegressorMixin, Distribution):
         result = fit_regression(
             data.X,
             data.y,
-            kernel=self._given_kernel(),
+            categories=self._categories,
+            kernel=self._given_kernel(data.X),
             likelihood=self.likelihood if isinstance(self.likelihood, Gaussian) else None,
             mean_function=ConstantMean(),
             method=self.method,  # type: ignore[arg-type]

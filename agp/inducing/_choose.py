@@ -85,11 +85,21 @@ def random(X: Array, num_inducing: int, /, *, seed: int = 0) -> Array:
     return asarray_like(np.ascontiguousarray(rows[first[:M]]), X)
 
 
+def _centres(X: Array, kernel: Kernel, M: int, seed: int) -> Array:
+    """Return the centres of k-means or, if columns contain codes of levels, whose means mean nothing, random rows."""
+    if not kernel.category_levels(X.shape[1]):
+        return kmeans(X, M, seed=seed)
+    order = generator(seed, 5).permutation(X.shape[0])
+    first = distinct(take_rows(X, order))[0]
+    some = np.concatenate([order[first], np.delete(order, first)])[: check_count(X, M)]
+    return asarray_like(take_rows(X, some), X)
+
+
 How: TypeAlias = Literal["kmeans", "random", "greedy-variance"] | Callable[[Array, Kernel, int, int], Array]
 """The name of a method that chooses inducing inputs, or a function of (X [N, D], kernel, M, seed) -> Z [M', D]."""
 
 _WAYS: dict[str, Callable[[Array, Kernel, int, int], Array]] = {
-    "kmeans": lambda X, _, num_inducing, seed: kmeans(X, num_inducing, seed=seed),
+    "kmeans": lambda X, kernel, num_inducing, seed: _centres(X, kernel, num_inducing, seed),
     "random": lambda X, _, num_inducing, seed: random(X, num_inducing, seed=seed),
     "greedy-variance": lambda X, kernel, num_inducing, seed: greedy_variance(X, kernel, num_inducing, seed=seed),
 }
@@ -109,7 +119,8 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     seed
         The seed for drawing random numbers.
     how
-        "kmeans" (`agp.inducing.kmeans`), "random" (`agp.inducing.random`), "greedy-variance"
+        "kmeans" (`agp.inducing.kmeans`; random rows if columns contain codes of levels), "random"
+        (`agp.inducing.random`), "greedy-variance"
         (`agp.inducing.greedy_variance`), or a function of (X, kernel, M, seed).
 
     Raises

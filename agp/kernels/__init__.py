@@ -2,6 +2,7 @@
 
 from agp.kernels._active_dims import ActiveDims
 from agp.kernels._base import Kernel
+from agp.kernels._categories import Overlap, RandomEffects
 from agp.kernels._composites import Product, Scaled, Sum
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Features, Waves, features_of
@@ -22,8 +23,10 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "Overlap",
     "Periodic",
     "Product",
+    "RandomEffects",
     "RationalQuadratic",
     "Scaled",
     "Seasonal",

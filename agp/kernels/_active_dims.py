@@ -53,6 +53,14 @@ class ActiveDims(Kernel):
         factors = self.kernel.inverse_scales(len(self.columns))
         return scatter_columns(factors, self.columns, width)
 
+    def category_levels(self, width: int, /) -> dict[int, int]:  # noqa: ARG002
+        inside = self.kernel.category_levels(len(self.columns))
+        return {self.columns[d]: count for d, count in inside.items()}  # type: ignore[misc]
+
+    def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
+        inside = tuple(d for d, column in enumerate(self.columns) if column in columns)
+        return type(self)(self.kernel.with_categories(len(self.columns), inside), self.columns)
+
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._on(X.shape[1], *self.kernel.diag(select_columns(X, self.columns)))
 

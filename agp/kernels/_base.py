@@ -85,6 +85,20 @@ class Kernel(Stackable, tree.Part, ABC):
         """
         return None
 
+    def category_levels(self, width: int, /) -> dict[int, int]:  # noqa: ARG002
+        """Return the numbers of levels of the columns that contain codes of levels, of inputs with `width` columns."""
+        return {}
+
+    def with_categories(self, width: int, columns: tuple[int, ...], /) -> "Kernel":
+        """Return the kernel for inputs with `width` columns of which some contain codes of levels.
+
+        By default, this is the kernel on the other columns, times `Overlap` on these columns. Linear kernels become
+        sums with `RandomEffects`. Parts that already act on codes, or on other columns, are kept.
+        """
+        from agp.kernels._categories import times_overlap  # subclasses
+
+        return times_overlap(self, width, columns) if columns else self
+
     @abstractmethod
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         """Return the variances k(x, x) [N] of inputs X [N, D], and the pullback ``bar [N] -> (kernel_bar, X_bar)``.

@@ -67,6 +67,9 @@ class _Composite(Kernel):
     def floats_per_entry(self) -> int:  # type: ignore[override]
         return sum(part.floats_per_entry for part in self.parts)
 
+    def category_levels(self, width: int, /) -> dict[int, int]:
+        return {d: count for part in self.parts for d, count in part.category_levels(width).items()}
+
     def check(self, width: int, /) -> None:
         for part in self.parts:
             part.check(width)
@@ -101,6 +104,9 @@ class Sum(_Composite):
             return self._pull_parts(pulls, [bar] * len(pulls))
 
         return value, pullback
+
+    def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
+        return functools.reduce(operator.add, (part.with_categories(width, columns) for part in self.parts))
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         share = variance / len(self.parts)
@@ -154,6 +160,9 @@ class Product(_Composite):
             return self._pull_parts(pulls, (functools.reduce(operator.mul, rest, bar) for rest in others))
 
         return functools.reduce(operator.mul, values), pullback
+
+    def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
+        return functools.reduce(operator.mul, (part.with_categories(width, columns) for part in self.parts))
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         first, *others = self.parts
@@ -227,6 +236,12 @@ class Scaled(Kernel):
 
     def inverse_scales(self, width: int, /) -> Array | None:
         return self.kernel.inverse_scales(width)
+
+    def category_levels(self, width: int, /) -> dict[int, int]:
+        return self.kernel.category_levels(width)
+
+    def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
+        return type(self)(self.variance, self.kernel.with_categories(width, columns))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._scale_parts(*self.kernel.diag(X))

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.kernels._base import ConstantVariance
+from agp.kernels._base import ConstantVariance, Kernel
 from agp.kernels._features import Features, features_of
 from agp.kernels._linearisation import Linearisation, times_groups
 from agp.kernels._parameters import check_number
@@ -21,6 +21,9 @@ class _WithoutInputs(ConstantVariance):
     def _zeros(self, X: Array, Z: Array | None) -> tuple[Array, ...]:
         xp = backend_of(X).xp
         return (xp.zeros_like(X),) if Z is None else (xp.zeros_like(X), xp.zeros_like(Z))
+
+    def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:  # noqa: ARG002
+        return self
 
     def from_data(self, _X: Array, variance: float, /) -> Self:
         return tree.with_defaults(self, variance=variance, variance_unit=variance)

@@ -149,6 +149,11 @@ class Linear(Kernel):
         unit = unit_by_column(self.variance, variance / usual)
         return tree.with_defaults(self, variance=variance / X.shape[1] / usual, variance_unit=unit)
 
+    def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
+        from agp.kernels._categories import plus_effects  # a later module
+
+        return plus_effects(self, width, columns) if columns else self
+
     def check(self, width: int, /) -> None:
         check_per_column(self, "variance", width)
         if self.centre is not None:

@@ -49,7 +49,7 @@ def near_search(kernel: Kernel, X: Array, /) -> NeighbourSearch:
     """
     factors = kernel.inverse_scales(X.shape[1])
     if factors is not None:
-        return NeighbourSearch(X, factors)
+        return NeighbourSearch(X, factors, levels=kernel.category_levels(X.shape[1]))
 
     def distances(Q: Array, Z: Array) -> Array:
         xp = backend_of(Q).xp

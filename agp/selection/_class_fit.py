@@ -23,7 +23,7 @@ from agp.selection._class_posteriors import (
     sparse_model,
     stack,
 )
-from agp.selection._given import Data, checksum_of, describe_part, subsample_rows
+from agp.selection._given import Columns, Data, checksum_of, describe_part, subsample_rows
 from agp.selection._trial import Candidate, ClassificationResult, Found, Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import Progress
@@ -63,6 +63,7 @@ class ClassPlan(NamedTuple):
     memory: float | None
     most: int
     seed: int
+    columns: Columns
     frozen: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
@@ -146,7 +147,7 @@ class ClassFit:
         def train(start: Start, most: int) -> Searched:
             return self._train(start_model(start, *sample, self.plan.priors), sample, most)
 
-        for one in compared_kernels(self.plan.kernel, sample.data.X, train):
+        for one in compared_kernels(self.plan.kernel, sample.data.X, self.plan.columns, train):
             found.append(one)
             if self._is_cut():
                 break

@@ -16,7 +16,7 @@ from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Stationary, Sum
 from agp.models import TVGP
 from agp.priors import assign_priors
 from agp.selection._climb import beside
-from agp.selection._given import Data
+from agp.selection._given import Columns, Data
 from agp.training import Coordinates, expand_priors
 
 VARIANCE = 4.0
@@ -172,10 +172,15 @@ def train_kernel(
 # -- the kernels that are compared ------------------------------------------------------------------------------------
 
 
-def starting_scales(X: Any) -> list[Any]:
-    """Return the units [D] of the columns of X that are compared: their spreads, and perhaps one unit for all."""
+def starting_scales(X: Any, columns: Columns) -> list[Any]:
+    """Return the units [D] of the columns of X that are compared: their spreads, and perhaps one unit for all numbers.
+
+    The unit of categories is the distance 1 between levels.
+    """
     spreads = column_spreads(X)
+    spreads[[*columns.categories]] = 1.0
     varies = X.max(axis=0) > X.min(axis=0)
+    varies[[*columns.categories]] = False
     known = spreads[varies]
     if not len(known):
         return [spreads]
@@ -185,31 +190,33 @@ def starting_scales(X: Any) -> list[Any]:
     return [spreads, common] if RATIO[0] < ratio < RATIO[1] else [spreads]
 
 
-def isotropic(X: Any, scales: Any) -> Start:
+def isotropic(X: Any, scales: Any, columns: Columns) -> Start:
     """Return the sum of a constant and an RBF kernel with lengthscales proportional to the scales [D]."""
-    return Start("rbf", _sum(X, _stationary(RBF, scales)), tied=True)
+    return Start("rbf", _sum(X, columns, _stationary(RBF, scales)), tied=True)
 
 
-def isotropic_plus_linear(X: Any, scales: Any) -> Start:
+def isotropic_plus_linear(X: Any, scales: Any, columns: Columns) -> Start:
     """Return `isotropic` plus a linear kernel."""
     line = Linear(variance=1.0 / (len(scales) * scales**2), centre=X.mean(axis=0))
-    return Start("rbf + linear", _sum(X, _stationary(RBF, scales), line), tied=True)
+    return Start("rbf + linear", _sum(X, columns, _stationary(RBF, scales), line), tied=True)
 
 
-def by_column(X: Any, scales: Any) -> Start:
+def by_column(X: Any, scales: Any, columns: Columns) -> Start:
     """Return the sum of a constant and a Matern-5/2 kernel whose lengthscales move independently."""
-    return Start("matern52", _sum(X, _stationary(Matern52, scales)), tied=False)
+    return Start("matern52", _sum(X, columns, _stationary(Matern52, scales)), tied=False)
 
 
 def _stationary(kind: type[Stationary], scales: Any) -> Kernel:
     return kind(variance=np.asarray(VARIANCE), lengthscale=math.sqrt(len(scales)) * scales)
 
 
-def _sum(X: Any, *parts: Kernel) -> Kernel:
-    return Sum((Constant(variance=np.asarray(1.0)), *parts)).from_data(X, VARIANCE)
+def _sum(X: Any, columns: Columns, *parts: Kernel) -> Kernel:
+    return columns.mix(Sum((Constant(variance=np.asarray(1.0)), *parts))).from_data(X, VARIANCE)
 
 
-def compared_kernels(kernel: Any, X: Any, train: Callable[[Start, int], Searched]) -> Iterator[Searched]:
+def compared_kernels(
+    kernel: Any, X: Any, columns: Columns, train: Callable[[Start, int], Searched]
+) -> Iterator[Searched]:
     """Yield the trained kernels. The unit of the columns is that of the best kernel with one lengthscale.
 
     `train` is a function of a start and the maximum number of evaluations.
@@ -218,9 +225,9 @@ def compared_kernels(kernel: Any, X: Any, train: Callable[[Start, int], Searched
         name, begun = type(kernel).__name__.lower(), beside(kernel, X).from_data(X, VARIANCE)
         yield train(Start(name, begun, tied=False), ARD_STEPS)
         return
-    scales = starting_scales(X)
-    tried = [train(isotropic(X, one), ISOTROPIC_STEPS) for one in scales]
+    scales = starting_scales(X, columns)
+    tried = [train(isotropic(X, one, columns), ISOTROPIC_STEPS) for one in scales]
     best = max(range(len(tried)), key=lambda i: tried[i].evidence)
     yield tried[best]
-    yield train(isotropic_plus_linear(X, scales[best]), ISOTROPIC_STEPS)
-    yield train(by_column(X, scales[best]), ARD_STEPS)
+    yield train(isotropic_plus_linear(X, scales[best], columns), ISOTROPIC_STEPS)
+    yield train(by_column(X, scales[best], columns), ARD_STEPS)

@@ -21,7 +21,7 @@ from agp.models import SGPR, SVGP, valid_data
 from agp.priors import Prior
 from agp.repairs import outside, public
 from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPlan
-from agp.selection._given import Data, Plan, subsample_rows
+from agp.selection._given import Columns, Data, Plan, check_categories, subsample_rows
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._race import takes_mixture
 from agp.selection._stages import Fit, is_exact
@@ -51,6 +51,7 @@ def fit_regression(
     y: Array,
     /,
     *,
+    categories: Iterable[int] = (),
     kernel: Kernel | Literal["auto"] = "auto",
     likelihood: Gaussian | None = None,
     mean_function: Any = None,
@@ -101,6 +102,10 @@ def fit_regression(
     ----------
     X, y
         Inputs [N, D] and targets [N] or [N, P]. All outputs share the kernel and the noise.
+    categories
+        The columns of X that contain codes of levels: whole numbers from 0, or -1 for an unknown level. A kernel of
+        other columns is multiplied by `Overlap`, and `RandomEffects` are added to a linear kernel
+        (`Kernel.with_categories`).
     kernel
         A kernel; "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of these three plus a linear kernel.
     likelihood, mean_function
@@ -195,7 +200,10 @@ def fit_regression(
     method = _method_to_use(method, store_data, hyperparameters)
     check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
-    plan = Plan(kernel, Gaussian() if likelihood is None else likelihood, mean_function, priors, memory, tolerance)
+    columns = Columns(X.shape[1], check_categories(categories, X))
+    kernel = columns.mix(kernel) if isinstance(kernel, Kernel) else kernel
+    given = Gaussian() if likelihood is None else likelihood
+    plan = Plan(kernel, given, mean_function, priors, memory, tolerance, columns)
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
@@ -299,6 +307,7 @@ def fit_classification(
     /,
     *,
     likelihood: Likelihood,
+    categories: Iterable[int] = (),
     kernel: Kernel | Literal["auto"] = "auto",
     priors: Mapping[str, Prior] | Literal["auto"] | None = "auto",
     frozen: str | Iterable[str] = (),
@@ -334,6 +343,8 @@ def fit_classification(
         Inputs [N, D] and labels [N] or [N, 1], which are numbers from 0 to C - 1.
     likelihood
         `Softmax`, or `Bernoulli` with the link "logit".
+    categories
+        The columns of X that contain codes of levels, as in `fit_regression`.
     kernel
         A kernel; "auto" compares the kernels above.
     priors
@@ -410,10 +421,11 @@ def fit_classification(
     check_choice("method", method, CLASSIFICATION_METHODS)
     _check_labels(likelihood, y)
     check_memory(memory)
+    columns = Columns(X.shape[1], check_categories(categories, X))
     if isinstance(kernel, Kernel):
-        kernel = tree.place_leaves(kernel, X)
+        kernel = columns.mix(tree.place_leaves(kernel, X))
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
-    plan = ClassPlan(kernel, likelihood, priors, memory, most, seed, tree.patterns(frozen))
+    plan = ClassPlan(kernel, likelihood, priors, memory, most, seed, columns, tree.patterns(frozen))
     exact = _is_exact(method, X)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
         facts: dict[str, Any] = {}

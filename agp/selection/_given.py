@@ -3,13 +3,15 @@
 import math
 import re
 import zlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
-from agp.kernels import RBF, Kernel, Matern32, Matern52, Sum
+from agp.checks import check_whole
+from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean
 from agp.priors import LogNormal, Relative
@@ -135,6 +137,53 @@ def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
+class Columns(NamedTuple):
+    """The columns of the inputs."""
+
+    count: int
+    categories: tuple[int, ...] = ()
+    """Those that contain codes of levels."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """The other columns."""
+        return [d for d in range(self.count) if d not in self.categories]
+
+    def mix(self, kernel: Kernel) -> Kernel:
+        """Return a kernel of numbers as a kernel of all columns."""
+        return kernel.with_categories(self.count, self.categories)
+
+    def linear(self, X: Array) -> Kernel:
+        """Return a linear kernel of the numbers, plus random effects of the categories."""
+        return self.mix(Linear.centred(X))
+
+
+def check_categories(categories: Iterable[int], X: Array) -> tuple[int, ...]:
+    """Return the columns in ascending order. Raise ValueError unless they are columns of X that contain codes."""
+    columns = sorted(check_whole("categories", column, least=0) for column in categories)
+    if not columns:
+        return ()
+    if columns[-1] >= X.shape[1] or len(set(columns)) < len(columns):
+        raise ValueError(f"categories is {columns}, but must name different columns from 0 to {X.shape[1] - 1}.")
+    B = backend_of(X)
+    if B.is_lazy:
+        raise ValueError("categories need rows in memory; encode them as columns of 0 and 1, or pass an array.")
+    codes = to_numpy(B.gather(X))[:, columns]
+    if (wrong := (codes != np.round(codes)) | (codes < -1)).any():
+        row, place = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"column {columns[place]} has {codes[row, place]:g} in row {row}, but codes of categories are whole numbers "
+            "from 0; -1 is an unknown level."
+        )
+    return tuple(columns)
+
+
+def replace_kind(kernel: Any, kind: type[Kernel]) -> Any:
+    """Return a kernel whose parts of the compared kinds have another kind, with the same parameters."""
+    parts = {path: part for path, part in tree.nodes(kernel, Kernel).items() if type(part) in KERNELS.values()}
+    return tree.replace(kernel, {path: kind(**tree.leaves(part)) for path, part in parts.items()})
+
+
 class Plan(NamedTuple):
     """The arguments of `fit_regression` that describe the model."""
 
@@ -144,6 +193,7 @@ class Plan(NamedTuple):
     priors: Any
     memory: float | None
     tolerance: float
+    columns: Columns
 
     @property
     def is_plain(self) -> bool:
@@ -169,7 +219,7 @@ class Plan(NamedTuple):
     def kernels(self) -> dict[str, Kernel]:
         """Return the kernels to compare, by name."""
         if isinstance(self.kernel, str):
-            return {name: kind() for name, kind in KERNELS.items()}
+            return {name: self.columns.mix(kind()) for name, kind in KERNELS.items()}
         return {type(self.kernel).__name__.lower(): self.kernel}
 
     def parts(self, kernel: Kernel, data: Data) -> dict[str, Any]:

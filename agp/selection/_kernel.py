@@ -1,6 +1,8 @@
 """Choice of a kernel for any model, by training exact GPs on a small sample."""
 
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.random import generator
 from agp.selection._climb import Climber, StageOver
-from agp.selection._given import Data, Plan
+from agp.selection._given import KERNELS, Columns, Data, Plan, check_categories
 from agp.selection._race import SAMPLE, Race
 from agp.selection._stages import COMPARED_ROWS
 from agp.selection._watch import Pieces, Watch
@@ -38,6 +40,7 @@ def select_kernel(
     weights: Array | None = None,
     offset: Array | None = None,
     noise: Array | None = None,
+    categories: Iterable[int] = (),
     max_seconds: float | None = None,
 ) -> Kernel:
     """Return the kernel that gives the best leave-one-out predictions for 500 rows.
@@ -47,34 +50,40 @@ def select_kernel(
     of the latent functions or logarithms of counts, but at least `LEAST_GAP_FRACTION` of the smallest gap between two
     values of a column. For class labels, its lengthscales are None, so that `from_data` sets them. Weights [N], an
     offset and known noise variances of the rows are as in `agp.fit`; noise that differs between outputs is not used.
+    `categories` are the columns of X with codes of levels, as in `fit_regression`.
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
     offset = None if offset is None else as_columns(offset)
     noise = None if noise is None or as_columns(noise).shape[1] > 1 else as_columns(noise)[:, 0]
     data = _sample(Data(X, proxies_of_rows(likelihood, y, offset), weights, noise))
+    columns = Columns(X.shape[1], check_categories(categories, X))
     if data.X.shape[0] < MIN_ROWS or not data.y.shape[1]:
-        return RBF()
+        return columns.mix(RBF())
     data = data.on_host()
-    wide = data._replace(X=perturb_constants(data.X, lambda: backend_of(X).gather(X[:COMPARED_ROWS, :])))
-    plan = Plan("auto", Gaussian(), None, "auto", None, TOLERANCE)
+    some = partial(backend_of(X).gather, X[:COMPARED_ROWS, :])
+    wide = data._replace(X=perturb_constants(data.X, some, columns.categories))
+    plan = Plan("auto", Gaussian(), None, "auto", None, TOLERANCE, columns)
     with Watch(max_seconds, (), progress=False) as watch:
         climb = Climber(plan, Pieces(None, {}, watch), watch)
         with suppress(StageOver):
             for _ in Race(plan, wide, data, climb, linear=False).run():
                 pass
     if not climb.done:
-        return RBF()
-    best = max(climb.done, key=lambda one: (one.model.X.shape[0], one.score)).model.kernel
-    return type(best)(lengthscale=_resolve_gaps(best.lengthscale, X, data.X) if observed else None)
+        return columns.mix(RBF())
+    best = max(climb.done, key=lambda one: (one.model.X.shape[0], one.score))
+    lengthscale = 1.0 / best.model.kernel.inverse_scales(X.shape[1])
+    kind = KERNELS[best.kernel]
+    return columns.mix(kind(lengthscale=_resolve_gaps(lengthscale, X, data.X, columns) if observed else None))
 
 
-def _resolve_gaps(lengthscale: Any, X: Array, sample: Any) -> Array:
+def _resolve_gaps(lengthscale: Any, X: Array, sample: Any, columns: Columns) -> Array:
     """Return the lengthscales like rows of X in memory.
 
-    They are at least `LEAST_GAP_FRACTION` of the smallest gap between values of a column.
+    They are at least `LEAST_GAP_FRACTION` of the smallest gap between values of a column of numbers.
     """
-    gaps = (np.diff(np.unique(column)).min(initial=np.inf) for column in sample.T)
-    least = np.asarray([LEAST_GAP_FRACTION * gap if np.isfinite(gap) else 0.0 for gap in gaps])
+    gaps = np.asarray([np.diff(np.unique(column)).min(initial=np.inf) for column in sample.T])
+    gaps[[*columns.categories]] = np.inf
+    least = np.where(np.isfinite(gaps), LEAST_GAP_FRACTION * gaps, 0.0)
     return asarray_like(np.maximum(lengthscale, least), backend_of(X).gather(X[:1, :]))
 
 

@@ -13,14 +13,14 @@ from agp.bounds import Batch, near_densities
 from agp.chunking import cached_rows, column_spreads, row_ranges
 from agp.errors import NotPositiveDefiniteError
 from agp.inducing import Points
-from agp.kernels import Kernel, Sum
+from agp.kernels import Kernel
 from agp.models import NNGP, VIF
 from agp.neighbours import TREE_COLUMNS, NeighbourSearch
 from agp.predictors import Predictor
 from agp.processes import near_search
 from agp.random import generator
 from agp.selection._climb import Climber, beside, ignore_repairs, narrow, parts_beside, search_box, widen
-from agp.selection._given import Data, Rows, average, checksum_of, finite_average
+from agp.selection._given import Data, Rows, average, checksum_of, finite_average, replace_kind
 from agp.selection._race import revive
 from agp.selection._repeats import Merged, merge_repeats
 from agp.selection._trial import pieces_of, restore
@@ -253,7 +253,8 @@ class NearTraining:
         if best is None:
             return None
         plain, linear = name.removesuffix(" + linear"), name.endswith(" + linear")
-        starts = {other: _with_kernel(best.model, kind) for other, kind in kernels.items() if other != plain}
+        others = {other: replace_kind(best.model.kernel, kind) for other, kind in kernels.items() if other != plain}
+        starts = {other: tree.replace(best.model, {"kernel": kernel}) for other, kernel in others.items()}
         if starts:
             found = {other: self._advance(start, rows, sets, steps, trust=True) for other, start in starts.items()}
             plain, best = self._choose_kernel({plain: best, **found}, rows, sets)
@@ -385,15 +386,6 @@ class NearTraining:
 
     def _note(self, point: Any) -> None:
         self.climb.watch(Progress(0, point.model, {"bound": np.asarray(point.value)}, 0.0))
-
-
-def _with_kernel(model: NNGP, kind: type[Kernel]) -> NNGP:
-    """Return the model with another stationary kernel of the same parameters, which may be the first part of a sum."""
-    kernel = model.kernel
-    if isinstance(kernel, Sum):
-        first, *rest = kernel.parts
-        return tree.replace(model, {"kernel": Sum((kind(**tree.leaves(first)), *rest))})
-    return tree.replace(model, {"kernel": kind(**tree.leaves(kernel))})
 
 
 def _is_noisy(model: NNGP) -> bool:

@@ -14,7 +14,7 @@ from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
 from agp.models import GPR
 from agp.priors import as_priors, assign_priors, check_priors
 from agp.selection._climb import NOISE, Climber, beside, exact_gp, on_rows
-from agp.selection._given import Data, Plan, finite_average
+from agp.selection._given import KERNELS, Data, Plan, finite_average, replace_kind
 from agp.selection._signal import CHANCE
 from agp.selection._trial import Candidate, Found, Trial, sort_trials
 from agp.starts import spread_starts
@@ -27,9 +27,9 @@ SMALL = 100
 """In samples with fewer rows than this, starts are compared on all rows."""
 HEAT_STEPS, RACE_STEPS, STEPS = 3, 8, 10
 """The maximum numbers of evaluations from each start, further ones from the best starts, and those on the sample."""
-LINEAR, EM_STEPS, LEAST_FACTOR = "kernel.parts.1.variance", 2, 1e-3
-"""The variances of the linear part of a sum, the number of EM iterations for them, and the smallest factor by which one
-iteration changes them."""
+EM_STEPS, LEAST_FACTOR = 2, 1e-3
+"""The number of EM iterations for the variances of slopes, and the smallest factor by which one iteration changes them.
+"""
 LINEAR_STEPS, LINEAR_CAUTION = 20, 10.0
 """The maximum number of evaluations for a linear part, and a multiple of the predicted gain, because its variances move
 far."""
@@ -97,8 +97,8 @@ class Race:
         first = racer if racer in kernels else next(iter(kernels))
         found = (self._with_priors if self.few else self._first)(first, kernels.pop(first))
         yield found
-        for name, kernel in kernels.items():
-            found = sort_trials([*found, self._again(name, kernel, found[0])])
+        for name in kernels:
+            found = sort_trials([*found, self._again(name, found[0])])
             yield found
         if self.linear:
             yield sort_trials([*found, *self._with_linear(found[0])])
@@ -126,10 +126,9 @@ class Race:
             found = sort_trials([*found, self.climb("search", name, model, STEPS, **_against(found))])
         return sort_trials([*found, *train_revived(self.climb, found[0], STEPS, margin=MARGIN)])
 
-    def _again(self, name: str, kernel: Kernel, best: Trial) -> Trial:
+    def _again(self, name: str, best: Trial) -> Trial:
         """Train another kernel from the hyperparameters of the best candidate."""
-        other = type(kernel)(**tree.leaves(best.model.kernel))
-        model = tree.replace(best.model, {"kernel": other})
+        model = tree.replace(best.model, {"kernel": replace_kind(best.model.kernel, KERNELS[name])})
         return self.climb("search", name, model, STEPS, **(_against([best]) if self.compete else {}))
 
     def _with_priors(self, name: str, kernel: Kernel) -> list[Trial]:
@@ -151,7 +150,7 @@ class Race:
 
         With few rows, training is shorter: the optimum of many variances without priors is too certain.
         """
-        kernel = best.model.kernel + Linear.centred(self.sample.repeat_rows()[0])
+        kernel = best.model.kernel + self.plan.columns.linear(self.sample.repeat_rows()[0])
         model = on_rows(best.model, self.sample, self.plan.parts(kernel, self.sample)["priors"], kernel)
         needed = best.scores.evidence + (self.sample.X.shape[1] + CHANCE) / self.sample.observations
         rival = best._replace(scores=best.scores._replace(evidence=needed, log_density=math.inf))
@@ -172,9 +171,10 @@ def reestimate_slopes(model: Any) -> Any:
     An EM iteration sets v_d to the expected square of the slope w_d of column d, averaged over the P outputs. This is
     v_d (1 + (2 / P) dl / dlog v_d), where l is the evidence. It is fast while most columns are irrelevant.
     """
-    if why_not_newton(model) or any(leaf.name == LINEAR for leaf, _ in assign_priors(model)):
+    names = [tree.join_path(path, "variance") for path in tree.nodes(model, Linear)]
+    if not names or why_not_newton(model) or any(leaf.name in names for leaf, _ in assign_priors(model)):
         return model
-    evidence = Evidence(model, model._data, [LINEAR])
+    evidence = Evidence(model, model._data, names)
     vector = evidence.coordinates.vector_of(model)
     for _ in range(EM_STEPS):
         point = evidence(vector)
@@ -282,7 +282,8 @@ def kernels_to_mix(plan: Plan, data: Data) -> dict[str, Kernel]:
         return plan.kernels()
     X = data.repeat_rows()[0]
     kinds = {"matern52": Matern52()} if X.shape[0] <= ONE_KERNEL_ROWS else {"matern52": Matern52(), "rbf": RBF()}
-    found: dict[str, Kernel] = {f"{name} + linear": kernel + Linear.centred(X) for name, kernel in kinds.items()}
+    linear = plan.columns.linear(X)
+    found = {f"{name} + linear": plan.columns.mix(kernel) + linear for name, kernel in kinds.items()}
     return found | {"constant": Constant()}
 
 

@@ -17,7 +17,9 @@ from agp.kernels import (
     Matern12,
     Matern32,
     Matern52,
+    Overlap,
     Periodic,
+    RandomEffects,
     RationalQuadratic,
     Seasonal,
     White,
@@ -72,8 +74,17 @@ def _linear(kernel, X, Z):
     return np.sum(kernel.variance * (X - c) * (Z - c), axis=-1)
 
 
+def _overlap(kernel, X, Z):
+    return np.exp(-0.5 * np.sum((np.round(X) != np.round(Z)) / kernel.lengthscale**2, axis=-1))
+
+
+def _effects(kernel, X, Z):
+    return np.sum(kernel.variance * (np.round(X) == np.round(Z)), axis=-1)
+
+
 NO_GROUPS = ("linearise_groups",)
 NO_GROUPS_OR_FEATURES = ("linearise_groups", "random_features")
+NO_CODES = ("random_features",)  # random inputs are no codes of levels
 CASES = {
     **stationary(RBF, lambda r: np.exp(-0.5 * r**2)),
     **stationary(Matern12, lambda r: np.exp(-r)),
@@ -90,6 +101,14 @@ CASES = {
     "linear-centred-ard": Case(lambda width: Linear(LENGTHS(width), CENTRES(width)), _linear),
     "constant": Case(lambda _: Constant(0.9), lambda kernel, X, Z: np.full((len(X), len(Z)), kernel.variance)),
     "white": Case(lambda _: White(0.3), lambda _, X, Z: np.zeros((len(X), len(Z))), NO_GROUPS_OR_FEATURES),
+    "overlap": Case(lambda _: Overlap(1.3), _overlap, NO_CODES),
+    "overlap-ard": Case(lambda width: Overlap(SCALES(width)), _overlap, NO_CODES),
+    "effects": Case(lambda _: RandomEffects(0.7), _effects, NO_CODES),
+    "effects-ard": Case(lambda width: RandomEffects(LENGTHS(width)), _effects, NO_CODES),
+    "mixed-columns": Case(
+        lambda _: (Matern52(0.8, (0.7, 1.1)) + Linear(0.4)).on((2, 0)) * Overlap(0.9).on(1) + RandomEffects(0.6).on(1),
+        without=NO_CODES,
+    ),
     "sum": Case(lambda _: RBF(0.8, 0.7) + Matern32(0.5, 1.4)),
     "sum-ard": Case(
         lambda width: RBF(0.8, LENGTHS(width)) + Matern32(0.5, SCALES(width)) + White(0.2),

@@ -6,7 +6,18 @@ from helpers import as_arrays, assert_close
 from kernel_cases import CASES, cases_with, kernel_case
 
 from agp import tree
-from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, Stationary
+from agp.kernels import (
+    RBF,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Overlap,
+    Periodic,
+    RationalQuadratic,
+    Stationary,
+)
 
 GROUPS, SIZE = 5, 7
 
@@ -111,6 +122,6 @@ def test_scales_are_those_of_the_part_that_decides(name, backend):
 def test_scales_exist_where_a_part_is_stationary(name):
     kernel = kernel_case(name, 3)
     found = kernel.inverse_scales(3)
-    stationary = any(isinstance(part, Stationary) for part in tree.nodes(kernel, object).values())
+    stationary = any(isinstance(part, (Stationary, Overlap)) for part in tree.nodes(kernel, object).values())
     assert (found is not None) == stationary
     assert found is None or found.shape == (3,)

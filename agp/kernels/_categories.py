@@ -1,0 +1,422 @@
+"""Kernels of categories, which are given by whole numbers, the codes of their levels."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like
+from agp.chunking import unit_by_column
+from agp.kernels._base import Kernel
+from agp.kernels._constant import Constant
+from agp.kernels._features import Blocks, Features, Term, select_columns
+from agp.kernels._linearisation import Linearisation, apply_weights, times_groups
+from agp.kernels._parameters import check_per_column, per_column
+from agp.kernels._stacks import weighted_columns
+from agp.tree import POSITIVE
+
+
+class _OfLevels(Kernel):
+    """Base class for kernels that depend on which entries of two rows are equal. The cotangents of inputs are zero."""
+
+    levels: int
+    takes_groups: ClassVar[bool] = True
+
+    def category_levels(self, width: int, /) -> dict[int, int]:
+        return dict.fromkeys(range(width), self.levels)
+
+    def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:  # noqa: ARG002
+        return self
+
+    def _zeros(self, X: Array, Z: Array | None) -> tuple[Array, ...]:
+        xp = backend_of(X).xp
+        return (xp.zeros_like(X),) if Z is None else (xp.zeros_like(X), xp.zeros_like(Z))
+
+    def _count_levels(self, X: Array) -> int:
+        """Return the number of levels, which is at least that of the codes of X."""
+        return max(self.levels, 1 + int(backend_of(X).xp.max(X))) if X.shape[0] else self.levels
+
+
+def _codes(X: Array) -> Array:
+    """Return the codes without the rounding errors of other units."""
+    return backend_of(X).xp.round(X)
+
+
+def _differ(x: Array, z: Array, d: int) -> Array:
+    """Whether the levels of column d differ [..., N, M], for codes x [..., N, D] and z [..., M, D]."""
+    return x[..., :, None, d] != z[..., None, :, d]
+
+
+def _sum_where(B: Backend, x: Array, z: Array, weights: Array, *, equal: bool) -> Array:
+    """Return the sums [..., N, M] of the weights [D] of the columns whose levels are equal, or differ."""
+    xp, total = B.xp, None
+    for d in range(x.shape[-1]):
+        weight, zero = weights[d], xp.zeros((), **like(weights))
+        differs = _differ(x, z, d)
+        total = tree.add(total, xp.where(differs, zero, weight) if equal else xp.where(differs, weight, zero))
+    return total
+
+
+def _sums_over(B: Backend, W: Array, x: Array, z: Array, *, equal: bool) -> Array:
+    """Return the sums [D] of the entries of W where the levels of a column are equal, or differ."""
+    xp, zero = B.xp, B.xp.zeros((), **like(W))
+    pairs = ((zero, W) if equal else (W, zero) for _ in range(x.shape[-1]))
+    return xp.stack([xp.sum(xp.where(_differ(x, z, d), *pair)) for d, pair in enumerate(pairs)])
+
+
+def _linearise(
+    B: Backend, x: Array, entries: Callable[[Array, Array], Array], factors: Array, rest: Any, *, equal: bool
+) -> tuple[Array, Callable, Callable]:
+    """Return the lower triangle of K, and the functions of a `Linearisation` for one parameter per column.
+
+    The derivative of an entry with respect to the parameter d is its factor [D], times the entry of `rest`, if the
+    levels are equal, or differ; `rest` is K, or None for ones.
+    """
+    xp, N = B.xp, x.shape[0]
+    (K,) = B.lower_tiles(lambda i, j: (entries(x[i:j, :], x[:j, :]),), N)
+    base = K if rest else None
+
+    def part(W: Array | None, d: int) -> Array:
+        def tile(i: int, j: int) -> tuple[Array]:
+            differs = _differ(x[i:j, :], x[:j, :], d)
+            kept = xp.ones((), **like(K)) if W is None else W[i:j, :j]
+            zero = xp.zeros((), **like(K))
+            return (xp.where(differs, zero, kept) if equal else xp.where(differs, kept, zero),)
+
+        return B.lower_tiles(tile, N)[0]
+
+    def pull(K_bar: Array) -> Array:
+        W = apply_weights(base, K_bar)
+        ones = xp.ones_like(K)
+        return factors * xp.stack([B.symmetric_inner(part(W, d), ones) for d in range(x.shape[1])])
+
+    def times(a: Array, W: Array | None) -> Array:
+        W = base if W is None else apply_weights(base, W)
+        return factors * xp.stack([B.symmetric_product(part(W, d), a) for d in range(x.shape[1])], axis=-1)
+
+    return K, pull, times
+
+
+def _times_groups(B: Backend, x: Array, W: Array | None, a: Array, *, equal: bool) -> Array:
+    """Return sum_m W_gnm a_gm [G, N, D] over rows whose levels of a column are equal, or differ."""
+    xp, zero = B.xp, B.xp.zeros((), **like(a))
+    W = xp.ones((), **like(a)) if W is None else W
+    masks = (_differ(x, x, d) for d in range(x.shape[-1]))
+    kept = (xp.where(differs, zero, W) if equal else xp.where(differs, W, zero) for differs in masks)
+    return xp.stack([times_groups(one, a) for one in kept], axis=-1)
+
+
+def times_overlap(kernel: Kernel, width: int, columns: tuple[int, ...], /) -> Kernel:
+    """Return a kernel on the columns of numbers, times `Overlap` on the other columns. See `Kernel.with_categories`."""
+    numbers = tuple(d for d in range(width) if d not in columns)
+    lengthscale, rest = _split_columns(kernel, "lengthscale", numbers, columns, width)
+    overlap = Overlap(lengthscale).on(columns)
+    return rest.on(numbers) * overlap if numbers else Constant(tree.leaves(kernel).get("variance")) * overlap
+
+
+def plus_effects(kernel: Kernel, width: int, columns: tuple[int, ...], /) -> Kernel:
+    """Return a kernel on the columns of numbers, plus `RandomEffects` on the other columns."""
+    numbers = tuple(d for d in range(width) if d not in columns)
+    variance, rest = _split_columns(kernel, "variance", numbers, columns, width)
+    effects = RandomEffects(variance).on(columns)
+    return rest.on(numbers) + effects if numbers else effects
+
+
+def _split_columns(
+    kernel: Kernel, name: str, numbers: tuple[int, ...], columns: tuple[int, ...], width: int
+) -> tuple[Any, Kernel]:
+    """Return the entries of a leaf for the columns of codes, and the kernel with the entries for the columns of numbers.
+
+    The entries are None if the leaf is absent or one number. Leaves with one entry per column are those with `width`
+    entries.
+    """
+    leaves = {key: x for key, x in tree.leaves(kernel).items() if _length(x) == width}
+    of_codes = _entries(leaves[name], columns) if name in leaves else None
+    if not numbers:
+        return of_codes, kernel
+    return of_codes, tree.with_leaves(kernel, {key: _entries(x, numbers) for key, x in leaves.items()})
+
+
+def _length(x: Any) -> int | None:
+    """Return the number of entries of a vector or a list, or None."""
+    if isinstance(x, list | tuple):
+        return len(x)
+    return None if isinstance(x, int | float) or x.ndim != 1 else x.shape[0]
+
+
+def _entries(x: Any, places: tuple[int, ...]) -> Any:
+    return [x[i] for i in places] if isinstance(x, list | tuple) else select_columns(x[None, :], places)[0, :]
+
+
+@tree.model
+class _Angles(Blocks):
+    """Blocks of cos(a) and sin(a), where an angle a is the sum of those of the levels of a row.
+
+    Codes without angles have the last one.
+    """
+
+    angles: Array = tree.auxiliary()
+    """[D, L + 1, H]."""
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+        total = None
+        for d in range(X.shape[1]):
+            total = tree.add(total, xp.take(self.angles[d, ...], _places(X[:, d], self.angles.shape[1] - 1), axis=0))
+        return xp.stack([xp.cos(total), xp.sin(total)], axis=-1), lambda _: None
+
+
+@tree.model
+class _Indicators(Blocks):
+    """A single block with a feature for each level of each column, which is the column's scale [D] at this level."""
+
+    scale: Array = tree.auxiliary()
+    levels: int
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+        one_hot = xp.eye(self.levels + 1, **like(X))
+        parts = [
+            self.scale[d] * xp.take(one_hot, _places(X[:, d], self.levels), axis=0) for d in range(X.shape[1])
+        ]
+        return xp.concat(parts, axis=1)[:, None, :], lambda _: None
+
+
+def _places(codes: Array, levels: int) -> Array:
+    """Return codes as whole numbers; those that are no code of a level become `levels`."""
+    xp = backend_of(codes).xp
+    places = xp.astype(xp.round(codes), xp.int64)
+    return xp.where((places < 0) | (places >= levels), levels, places)
+
+
+@tree.model
+class Overlap(_OfLevels):
+    """The correlation of categories, k(x, z) = prod_d exp(-[x_d != z_d] / (2 lengthscale_d^2)).
+
+    The columns contain the codes of levels, which are whole numbers. All pairs of different levels are at the distance
+    1, and so is a level that was never seen, such as -1. The kernel has no variance. Multiply a kernel of numbers by it
+    to let the function differ between levels: the correlation between the functions of two levels of column d is
+    exp(-1 / (2 lengthscale_d^2)). A column with a long lengthscale does not matter.
+
+    Parameters
+    ----------
+    lengthscale
+        The dimensionless lengthscale: scalar (0-d), or one for each column [D].
+    levels
+        The number of levels, for `random_features`. It is increased to that of the data.
+
+    Examples
+    --------
+    What is seen at one level says something about the others.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> kernel = agp.RBF(1.0, 1.0).on(0) * agp.Overlap(1.0).on(1)
+    >>> K, _ = kernel(np.asarray([[0.0, 0.0], [0.0, 2.0], [1.0, 2.0]]))
+    >>> print(K.round(2))
+    [[1.   0.61 0.37]
+     [0.61 1.   0.61]
+     [0.37 0.61 1.  ]]
+    """
+
+    short_name: ClassVar[str] = "overlap"
+    lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
+    lengthscale_unit: Array | None = tree.unit(default=None)
+    levels: int = 0
+
+    floats_per_entry: ClassVar[int] = 3
+
+    def _weights(self, width: int) -> Array:
+        half = 0.5 / (self.lengthscale * self.lengthscale)
+        return backend_of(half).xp.broadcast_to(half, (width,))
+
+    def _slopes(self, width: int) -> Array:
+        """Return dk/dlengthscale / k [D] where the levels differ."""
+        return 2.0 * self._weights(width) / self.lengthscale
+
+    def _bar(self, by_column: Array) -> "Overlap":
+        return tree.cotangent(self, lengthscale=per_column(by_column, self.lengthscale))
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        B, width = backend_of(X), X.shape[-1]
+        x, z = _codes(X), _codes(X if Z is None else Z)
+        K = B.xp.exp(-_sum_where(B, x, z, self._weights(width), equal=False))
+
+        def pullback(K_bar):
+            sums = _sums_over(B, K_bar * K, x, z, equal=False)
+            return self._bar(self._slopes(width) * sums), *self._zeros(X, Z)
+
+        return K, pullback
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        zero = backend_of(X).xp.zeros_like(self.lengthscale)
+        ones = backend_of(X).xp.ones((X.shape[0],), **like(X)) + 0.0 * backend_of(X).xp.sum(self.lengthscale)
+        return ones, lambda _: (tree.cotangent(self, lengthscale=zero), None)
+
+    def linearise(self, X: Array, /) -> Linearisation:
+        B, width, x = backend_of(X), X.shape[1], _codes(X)
+        weights = self._weights(width)
+
+        def entries(rows: Array, others: Array) -> Array:
+            return B.xp.exp(-_sum_where(B, rows, others, weights, equal=False))
+
+        K, pull, times = _linearise(B, x, entries, self._slopes(width), True, equal=False)
+        return Linearisation(K, lambda K_bar: self._bar(pull(K_bar)), lambda a, W=None: self._products(times(a, W)))
+
+    def linearise_groups(self, X: Array, /) -> Linearisation:
+        B, width, x = backend_of(X), X.shape[-1], _codes(X)
+        K = B.xp.exp(-_sum_where(B, x, x, self._weights(width), equal=False))
+
+        def times(a, W=None):
+            sums = _times_groups(B, x, apply_weights(W, K), a, equal=False)
+            return self._products(self._slopes(width) * sums)
+
+        return Linearisation(K, None, times)
+
+    def _products(self, by_column: Array) -> "Overlap":
+        xp = backend_of(by_column).xp
+        return tree.cotangent(self, lengthscale=by_column if self.lengthscale.ndim else xp.sum(by_column, axis=-1))
+
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        xp, x, z = backend_of(X).xp, _codes(X), _codes(X if Z is None else Z)
+        differs = xp.astype(x[:, None, :] != z[None, :, :], X.dtype)
+        exponents, _ = weighted_columns(differs, 0.5 / (self.lengthscale * self.lengthscale))
+        return xp.exp(-exponents), lambda _: self._zeros(X, Z)
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        return backend_of(X).xp.ones((self.lengthscale.shape[0], X.shape[0]), **like(X)), lambda _: None
+
+    def inverse_scales(self, width: int, /) -> Array:
+        return backend_of(self.lengthscale).xp.broadcast_to(1.0 / self.lengthscale, (width,))
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:
+        # angles a ~ N(0, w) of each level: E cos(a - a') = exp(-w) for two levels, w = 1 / (2 lengthscale^2)
+        normals = asarray_like(rng.standard_normal((width, self.levels + 1, count)), self.lengthscale)
+        deviations = backend_of(self.lengthscale).xp.sqrt(self._weights(width))
+        return Features((Term((_Angles(deviations[:, None, None] * normals),)),))
+
+    def from_data(self, X: Array, variance: float, /) -> Self:  # noqa: ARG002
+        # for two random rows, the sum of the squared scaled distances is then about 2, as for stationary kernels
+        spreads = _level_spreads(X) * X.shape[1] ** 0.5
+        found = dataclasses.replace(self, levels=self._count_levels(X))
+        units = {"lengthscale_unit": unit_by_column(self.lengthscale, spreads)}
+        return tree.with_defaults(found, lengthscale=spreads, **units)
+
+    def check(self, width: int, /) -> None:
+        check_per_column(self, "lengthscale", width)
+
+
+@tree.model
+class RandomEffects(_OfLevels):
+    """Independent effects of the levels of categories, k(x, z) = sum_d variance_d [x_d = z_d].
+
+    The columns contain the codes of levels, which are whole numbers. The functions are sums of one number for each
+    column, which depends on its level: random intercepts, as in linear mixed models.
+
+    Parameters
+    ----------
+    variance
+        The variance of the effects, in squared units of the targets: scalar (0-d), or one for each column [D]. If None,
+        each column starts with an equal share of the variance of the targets.
+    levels
+        As for `Overlap`.
+
+    Examples
+    --------
+    With few observations of a level, its mean is shrunk towards that of all levels. A new level has the spread of the
+    levels as its error bar.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.repeat([[0.0], [1.0], [2.0]], [20, 20, 1], axis=0)
+    >>> y = np.repeat([1.0, 3.0, 5.0], [20, 20, 1])
+    >>> model = agp.GPR.from_data(X, y, kernel=agp.RandomEffects(4.0), likelihood=agp.Gaussian(1.0))
+    >>> mean, variance = model.predict(np.asarray([[0.0], [1.0], [2.0], [-1.0]]))
+    >>> print(mean[:, 0].round(1), np.sqrt(variance[:, 0]).round(1))
+    [1.  3.  4.6 2.9] [0.2 0.2 0.9 2.3]
+    """
+
+    short_name: ClassVar[str] = "effects"
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    variance_unit: Array | None = tree.unit(default=None)
+    levels: int = 0
+
+    floats_per_entry: ClassVar[int] = 2
+    slopes: ClassVar[tuple[str, ...]] = ("variance",)
+
+    def _by_column(self, width: int) -> Array:
+        return backend_of(self.variance).xp.broadcast_to(self.variance, (width,))
+
+    def _bar(self, by_column: Array) -> "RandomEffects":
+        return tree.cotangent(self, variance=per_column(by_column, self.variance))
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        B = backend_of(X)
+        x, z = _codes(X), _codes(X if Z is None else Z)
+
+        def pullback(K_bar):
+            return self._bar(_sums_over(B, K_bar, x, z, equal=True)), *self._zeros(X, Z)
+
+        return _sum_where(B, x, z, self._by_column(X.shape[-1]), equal=True), pullback
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        B, width = backend_of(X), X.shape[1]
+
+        def pullback(bar):
+            return self._bar(B.xp.broadcast_to(B.xp.sum(bar), (width,))), None
+
+        return B.xp.zeros((X.shape[0],), **like(X)) + B.xp.sum(self._by_column(width)), pullback
+
+    def linearise(self, X: Array, /) -> Linearisation:
+        B, width, x = backend_of(X), X.shape[1], _codes(X)
+        variances = self._by_column(width)
+
+        def entries(rows: Array, others: Array) -> Array:
+            return _sum_where(B, rows, others, variances, equal=True)
+
+        K, pull, times = _linearise(B, x, entries, B.xp.ones_like(variances), None, equal=True)
+        return Linearisation(K, lambda K_bar: self._bar(pull(K_bar)), lambda a, W=None: self._products(times(a, W)))
+
+    def linearise_groups(self, X: Array, /) -> Linearisation:
+        B, x = backend_of(X), _codes(X)
+        K = _sum_where(B, x, x, self._by_column(X.shape[-1]), equal=True)
+        return Linearisation(K, None, lambda a, W=None: self._products(_times_groups(B, x, W, a, equal=True)))
+
+    def _products(self, by_column: Array) -> "RandomEffects":
+        xp = backend_of(by_column).xp
+        return tree.cotangent(self, variance=by_column if self.variance.ndim else xp.sum(by_column, axis=-1))
+
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        xp, x, z = backend_of(X).xp, _codes(X), _codes(X if Z is None else Z)
+        K, _ = weighted_columns(xp.astype(x[:, None, :] == z[None, :, :], X.dtype), self.variance)
+        return K, lambda _: self._zeros(X, Z)
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp, v = backend_of(X).xp, self.variance
+        totals = xp.sum(v, axis=1) if v.ndim == 2 else X.shape[1] * v
+        return xp.broadcast_to(totals[:, None], (v.shape[0], X.shape[0])), lambda _: None
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
+        scale = backend_of(self.variance).xp.sqrt(self._by_column(width))
+        return Features((Term((_Indicators(scale, self.levels),)),))
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        xp = backend_of(X).xp
+        found = dataclasses.replace(self, levels=self._count_levels(X))
+        shares = xp.full((X.shape[1],), variance, **like(X))
+        unit = unit_by_column(self.variance, shares)
+        return tree.with_defaults(found, variance=shares / X.shape[1], variance_unit=unit)
+
+    def check(self, width: int, /) -> None:
+        check_per_column(self, "variance", width)
+
+
+def _level_spreads(X: Array) -> Array:
+    """Return (P / 2)^1/2 [D], where P is the probability that two rows have different levels, or 1 if P is zero.
+
+    For numbers, half of the mean squared difference is the variance.
+    """
+    xp, x = backend_of(X).xp, _codes(X)
+    equal = [xp.sum(xp.unique_counts(x[:, d]).counts ** 2) / X.shape[0] ** 2 for d in range(X.shape[1])]
+    differ = xp.asarray([1.0 - float(one) for one in equal], **like(X))
+    return xp.where(differ > 0.0, xp.sqrt(0.5 * differ), xp.ones_like(differ))
