@@ -26,14 +26,16 @@ FIRST = 512
 """The earlier neighbours of this many first rows are found together."""
 EARLIER = 3
 """A tree returns this many times k candidates, of which at least about half are earlier rows."""
+NARROW = 2
+"""In single precision, this many times k candidates are found, which hold the k nearest in spite of rounding errors."""
 FEW_INPUTS = 4
 """For at most this many inputs, all distances are computed in single precision if there are few rows."""
 FEW_ROWS = 2**20
 """The largest number of rows, times the number of columns and one, for which that takes less time than a tree, whose
 nodes are not in the caches."""
 MOST_INDICATORS = 32
-"""Categories with more levels than this are represented by random signs in so many columns, which keeps the distances of
-different levels up to a fifth or so, and those of equal levels exactly."""
+"""Categories with more levels than this are represented by random signs in so many columns, which keeps the distances
+of different levels up to a fifth or so, and those of equal levels exactly."""
 MOST = 4096
 """The maximum number of inputs whose candidates are compared at the same time."""
 LARGEST = 1e38
@@ -83,8 +85,9 @@ class NeighbourSearch:
             self._factors = to_numpy(factors).astype(np.float64) if self._on_host else factors
         self._rows = self._times_factors(X)
         self._tree = _tree_of(self._rows) if self._on_host and effective_columns(self._rows) <= TREE_COLUMNS else None
-        few = self._on_host and self._rows.shape[0] * (self._rows.shape[1] + 1) <= FEW_ROWS
-        self._single = _SingleDistances(self._rows) if few else None
+        few = self._rows.shape[0] * (self._rows.shape[1] + 1) <= FEW_ROWS
+        self._single = _SingleDistances(self._rows) if self._on_host and (few or self._tree is None) else None
+        self._takes_one = few
 
     def nearest(self, Q: Array, k: int, /, *, memory: float | None = None) -> Array:
         """Return the numbers [n, k] of the k rows that are nearest to each of the inputs Q [n, D], the nearest first.
@@ -97,7 +100,7 @@ class NeighbourSearch:
             traced = NeighbourSearch(self._like, self._given, levels=self._levels, traced=True)
             return traced.nearest(Q, k, memory=memory)
         Q = self._times_factors(Q)
-        if self._single is not None and 0 < Q.shape[0] <= FEW_INPUTS:
+        if self._single is not None and self._takes_one and 0 < Q.shape[0] <= FEW_INPUTS:
             return self._join(np.concatenate([self._nearest_to_one(Q[i : i + 1, :], k) for i in range(Q.shape[0])]))
         return self._join(self._by_blocks(lambda Q: self._nearest(Q, self._rows, self._tree, k), memory, Q))
 
@@ -163,6 +166,8 @@ class NeighbourSearch:
         """
         xp, N = backend_of(Q).xp, rows.shape[0]
         count = min(N, max(more, k + SPARE))
+        if more == 0 and count < N and tree is None and self._on_host and Q.shape[0] > 1:
+            return self._nearest_narrowly(Q, rows, k, own)
         found, sizes = self._refine(Q, rows, self._candidates(Q, rows, tree, count, own), own)
         found = found[:, :k] if own is None else xp.where(xp.isinf(sizes), -1, found)[:, :k]
         tied = self._rows_with_ties(sizes, k) if count < N else ()
@@ -171,6 +176,18 @@ class NeighbourSearch:
         if len(tied) == Q.shape[0]:
             return self._nearest(Q, rows, tree, k, own, 4 * count)
         found[tied, :] = self._nearest(Q[tied, :], rows, tree, k, None if own is None else own[tied], 4 * count)
+        return found
+
+    def _nearest_narrowly(self, Q: Any, rows: Any, k: int, own: Any) -> Any:
+        """Return the result of `_nearest` from distances in single precision, where these tell the nearest rows."""
+        single = self._single if self._single is not None and rows is self._rows else _SingleDistances(rows)
+        count = min(rows.shape[0], NARROW * k + SPARE)
+        candidates, safe = single.candidates_of_each(Q, k, count, own)
+        found, sizes = self._refine(Q, rows, np.sort(candidates, axis=1), own)
+        found = found[:, :k] if own is None else np.where(np.isinf(sizes), -1, found)[:, :k]
+        (rest,) = np.nonzero(~safe)
+        if len(rest):
+            found[rest, :] = self._nearest(Q[rest, :], rows, None, k, None if own is None else own[rest], k + SPARE)
         return found
 
     def _nearest_to_one(self, Q: Any, k: int) -> Any:
@@ -260,6 +277,25 @@ class _SingleDistances:
             squares = np.sum(x * x, axis=1)
             self._table = np.ascontiguousarray(np.concatenate([x.T, squares[None, :]]), dtype=np.float32)  # [D + 1, N]
             self._largest = float(np.max(squares)) ** 0.5
+
+    def candidates_of_each(self, Q: Any, k: int, count: int, own: Any) -> tuple[Any, Any]:
+        """Return the numbers [n, count] of rows near inputs Q [n, D], and whether they include the k nearest [n].
+
+        They do if the last candidate is farther than the k-th by more than rounding errors. If `own` [n] is given, only
+        rows before these numbers count.
+        """
+        with np.errstate(all="ignore"):
+            Q = Q - self._centre
+            sizes = np.concatenate([-2.0 * Q, np.ones((len(Q), 1))], axis=1).astype(np.float32) @ self._table
+            if own is not None:
+                sizes[np.arange(sizes.shape[1])[None, :] >= own[:, None]] = np.inf
+            found = np.argpartition(sizes, count - 1, axis=1)[:, :count]
+            near = np.sort(np.take_along_axis(sizes, found, axis=1), axis=1)
+            norms = np.sqrt(np.sum(Q * Q, axis=1))
+            most = (self._largest + norms) ** 2
+            bound = (Q.shape[1] + 8) * float(np.finfo(np.float32).eps) * most
+            gap = near[:, -1].astype(np.float64) - near[:, k - 1]
+            return found, ((gap > 2.0 * bound) | np.isposinf(near[:, -1])) & (most < LARGEST)
 
     def candidates(self, q: Any, k: int) -> Any:
         """Return the numbers of rows that include the k nearest and all at equal distances; None if they overflow."""

@@ -91,6 +91,11 @@ class Mathematics(Library):
             r2 = difference * difference if r2 is None else r2 + difference * difference
         return r2
 
+    def look_up(self, table: Array, places: Array, /) -> Array:
+        """Return the entries of a table [n] at the places [...], which are whole numbers of any type."""
+        xp = self.xp
+        return xp.reshape(xp.take(table, xp.reshape(xp.astype(places, xp.int64), (-1,))), places.shape)
+
     def squared_distances(self, X: Array, Z: Array, X_squares: Array, Z_squares: Array, /) -> Array:
         """Squared distances [..., N, M] between the rows of X [..., N, D] and Z [..., M, D]; none is negative.
 

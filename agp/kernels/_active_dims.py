@@ -57,7 +57,7 @@ class ActiveDims(Kernel):
         inside = self.kernel.category_levels(len(self.columns))
         return {self.columns[d]: count for d, count in inside.items()}  # type: ignore[misc]
 
-    def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
+    def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:  # noqa: ARG002
         inside = tuple(d for d, column in enumerate(self.columns) if column in columns)
         return type(self)(self.kernel.with_categories(len(self.columns), inside), self.columns)
 

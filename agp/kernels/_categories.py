@@ -1,7 +1,9 @@
 """Kernels of categories, which are given by whole numbers, the codes of their levels."""
 
 import dataclasses
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -14,6 +16,9 @@ from agp.kernels._linearisation import Linearisation, apply_weights, times_group
 from agp.kernels._parameters import check_per_column, per_column
 from agp.kernels._stacks import weighted_columns
 from agp.tree import POSITIVE
+
+BITS = 6
+"""The number of columns whose patterns of differences have a common table, of 2^6 entries."""
 
 
 class _OfLevels(Kernel):
@@ -38,29 +43,45 @@ class _OfLevels(Kernel):
 
 
 def _codes(X: Array) -> Array:
-    """Return the codes without the rounding errors of other units."""
-    return backend_of(X).xp.round(X)
+    """Return the codes [D, ..., N] of X [..., N, D] as whole numbers, without the rounding errors of other units."""
+    xp = backend_of(X).xp
+    return xp.astype(xp.round(xp.stack([X[..., d] for d in range(X.shape[-1])])), xp.int32)
 
 
 def _differ(x: Array, z: Array, d: int) -> Array:
-    """Whether the levels of column d differ [..., N, M], for codes x [..., N, D] and z [..., M, D]."""
-    return x[..., :, None, d] != z[..., None, :, d]
+    """Whether the levels of column d differ [..., N, M], for codes x [D, ..., N] and z [D, ..., M]."""
+    return x[d, ..., :, None] != z[d, ..., None, :]
 
 
 def _sum_where(B: Backend, x: Array, z: Array, weights: Array, *, equal: bool) -> Array:
     """Return the sums [..., N, M] of the weights [D] of the columns whose levels are equal, or differ."""
-    xp, total = B.xp, None
-    for d in range(x.shape[-1]):
-        weight, zero = weights[d], xp.zeros((), **like(weights))
-        differs = _differ(x, z, d)
-        total = tree.add(total, xp.where(differs, zero, weight) if equal else xp.where(differs, weight, zero))
-    return total
+    return reduce(operator.add, _of_patterns(B, x, z, weights, lambda sums: sums, equal=equal))
+
+
+def _of_patterns(
+    B: Backend, x: Array, z: Array, weights: Array, f: Callable[[Array], Array], *, equal: bool
+) -> Iterator[Array]:
+    """Yield f of the sums of `_sum_where` for a few columns at a time.
+
+    The bits of a small number tell in which columns the levels differ. Its 2^D values have a table, so that there are
+    few passes over floats.
+    """
+    xp, D = B.xp, x.shape[0]
+    for first in range(0, D, BITS):
+        some = range(first, min(first + BITS, D))
+        pattern, table = None, xp.zeros((1,), **like(weights))
+        for place, d in enumerate(some):
+            bit = xp.astype(_differ(x, z, d), xp.uint8)
+            pattern = bit if pattern is None else pattern + bit * 2**place
+            weight = weights[d : d + 1]
+            table = xp.concat([table + weight, table] if equal else [table, table + weight])
+        yield B.look_up(f(table), pattern)
 
 
 def _sums_over(B: Backend, W: Array, x: Array, z: Array, *, equal: bool) -> Array:
     """Return the sums [D] of the entries of W where the levels of a column are equal, or differ."""
     xp, zero = B.xp, B.xp.zeros((), **like(W))
-    pairs = ((zero, W) if equal else (W, zero) for _ in range(x.shape[-1]))
+    pairs = ((zero, W) if equal else (W, zero) for _ in range(x.shape[0]))
     return xp.stack([xp.sum(xp.where(_differ(x, z, d), *pair)) for d, pair in enumerate(pairs)])
 
 
@@ -72,13 +93,13 @@ def _linearise(
     The derivative of an entry with respect to the parameter d is its factor [D], times the entry of `rest`, if the
     levels are equal, or differ; `rest` is K, or None for ones.
     """
-    xp, N = B.xp, x.shape[0]
-    (K,) = B.lower_tiles(lambda i, j: (entries(x[i:j, :], x[:j, :]),), N)
+    xp, (D, N) = B.xp, x.shape
+    (K,) = B.lower_tiles(lambda i, j: (entries(x[:, i:j], x[:, :j]),), N)
     base = K if rest else None
 
     def part(W: Array | None, d: int) -> Array:
         def tile(i: int, j: int) -> tuple[Array]:
-            differs = _differ(x[i:j, :], x[:j, :], d)
+            differs = _differ(x[:, i:j], x[:, :j], d)
             kept = xp.ones((), **like(K)) if W is None else W[i:j, :j]
             zero = xp.zeros((), **like(K))
             return (xp.where(differs, zero, kept) if equal else xp.where(differs, kept, zero),)
@@ -88,11 +109,11 @@ def _linearise(
     def pull(K_bar: Array) -> Array:
         W = apply_weights(base, K_bar)
         ones = xp.ones_like(K)
-        return factors * xp.stack([B.symmetric_inner(part(W, d), ones) for d in range(x.shape[1])])
+        return factors * xp.stack([B.symmetric_inner(part(W, d), ones) for d in range(D)])
 
     def times(a: Array, W: Array | None) -> Array:
         W = base if W is None else apply_weights(base, W)
-        return factors * xp.stack([B.symmetric_product(part(W, d), a) for d in range(x.shape[1])], axis=-1)
+        return factors * xp.stack([B.symmetric_product(part(W, d), a) for d in range(D)], axis=-1)
 
     return K, pull, times
 
@@ -101,7 +122,7 @@ def _times_groups(B: Backend, x: Array, W: Array | None, a: Array, *, equal: boo
     """Return sum_m W_gnm a_gm [G, N, D] over rows whose levels of a column are equal, or differ."""
     xp, zero = B.xp, B.xp.zeros((), **like(a))
     W = xp.ones((), **like(a)) if W is None else W
-    masks = (_differ(x, x, d) for d in range(x.shape[-1]))
+    masks = (_differ(x, x, d) for d in range(x.shape[0]))
     kept = (xp.where(differs, zero, W) if equal else xp.where(differs, W, zero) for differs in masks)
     return xp.stack([times_groups(one, a) for one in kept], axis=-1)
 
@@ -125,7 +146,7 @@ def plus_effects(kernel: Kernel, width: int, columns: tuple[int, ...], /) -> Ker
 def _split_columns(
     kernel: Kernel, name: str, numbers: tuple[int, ...], columns: tuple[int, ...], width: int
 ) -> tuple[Any, Kernel]:
-    """Return the entries of a leaf for the columns of codes, and the kernel with the entries for the columns of numbers.
+    """Return the entries of a leaf for the columns of codes, and the kernel with the entries for those of numbers.
 
     The entries are None if the leaf is absent or one number. Leaves with one entry per column are those with `width`
     entries.
@@ -176,9 +197,7 @@ class _Indicators(Blocks):
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         one_hot = xp.eye(self.levels + 1, **like(X))
-        parts = [
-            self.scale[d] * xp.take(one_hot, _places(X[:, d], self.levels), axis=0) for d in range(X.shape[1])
-        ]
+        parts = [self.scale[d] * xp.take(one_hot, _places(X[:, d], self.levels), axis=0) for d in range(X.shape[1])]
         return xp.concat(parts, axis=1)[:, None, :], lambda _: None
 
 
@@ -230,6 +249,10 @@ class Overlap(_OfLevels):
         half = 0.5 / (self.lengthscale * self.lengthscale)
         return backend_of(half).xp.broadcast_to(half, (width,))
 
+    @staticmethod
+    def _correlations(B: Backend, x: Array, z: Array, weights: Array) -> Array:
+        return reduce(operator.mul, _of_patterns(B, x, z, weights, lambda sums: B.xp.exp(-sums), equal=False))
+
     def _slopes(self, width: int) -> Array:
         """Return dk/dlengthscale / k [D] where the levels differ."""
         return 2.0 * self._weights(width) / self.lengthscale
@@ -240,7 +263,7 @@ class Overlap(_OfLevels):
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         B, width = backend_of(X), X.shape[-1]
         x, z = _codes(X), _codes(X if Z is None else Z)
-        K = B.xp.exp(-_sum_where(B, x, z, self._weights(width), equal=False))
+        K = self._correlations(B, x, z, self._weights(width))
 
         def pullback(K_bar):
             sums = _sums_over(B, K_bar * K, x, z, equal=False)
@@ -258,14 +281,14 @@ class Overlap(_OfLevels):
         weights = self._weights(width)
 
         def entries(rows: Array, others: Array) -> Array:
-            return B.xp.exp(-_sum_where(B, rows, others, weights, equal=False))
+            return self._correlations(B, rows, others, weights)
 
         K, pull, times = _linearise(B, x, entries, self._slopes(width), True, equal=False)
         return Linearisation(K, lambda K_bar: self._bar(pull(K_bar)), lambda a, W=None: self._products(times(a, W)))
 
     def linearise_groups(self, X: Array, /) -> Linearisation:
         B, width, x = backend_of(X), X.shape[-1], _codes(X)
-        K = B.xp.exp(-_sum_where(B, x, x, self._weights(width), equal=False))
+        K = self._correlations(B, x, x, self._weights(width))
 
         def times(a, W=None):
             sums = _times_groups(B, x, apply_weights(W, K), a, equal=False)
@@ -279,7 +302,7 @@ class Overlap(_OfLevels):
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp, x, z = backend_of(X).xp, _codes(X), _codes(X if Z is None else Z)
-        differs = xp.astype(x[:, None, :] != z[None, :, :], X.dtype)
+        differs = xp.stack([xp.astype(_differ(x, z, d), X.dtype) for d in range(X.shape[1])], axis=-1)
         exponents, _ = weighted_columns(differs, 0.5 / (self.lengthscale * self.lengthscale))
         return xp.exp(-exponents), lambda _: self._zeros(X, Z)
 
@@ -388,7 +411,8 @@ class RandomEffects(_OfLevels):
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp, x, z = backend_of(X).xp, _codes(X), _codes(X if Z is None else Z)
-        K, _ = weighted_columns(xp.astype(x[:, None, :] == z[None, :, :], X.dtype), self.variance)
+        equal = xp.stack([xp.astype(~_differ(x, z, d), X.dtype) for d in range(X.shape[1])], axis=-1)
+        K, _ = weighted_columns(equal, self.variance)
         return K, lambda _: self._zeros(X, Z)
 
     def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
@@ -417,6 +441,6 @@ def _level_spreads(X: Array) -> Array:
     For numbers, half of the mean squared difference is the variance.
     """
     xp, x = backend_of(X).xp, _codes(X)
-    equal = [xp.sum(xp.unique_counts(x[:, d]).counts ** 2) / X.shape[0] ** 2 for d in range(X.shape[1])]
-    differ = xp.asarray([1.0 - float(one) for one in equal], **like(X))
+    shares = [xp.unique_counts(x[d, :]).counts / X.shape[0] for d in range(X.shape[1])]
+    differ = xp.asarray([1.0 - float(xp.sum(one * one)) for one in shares], **like(X))
     return xp.where(differ > 0.0, xp.sqrt(0.5 * differ), xp.ones_like(differ))

@@ -172,8 +172,8 @@ def check_categories(categories: Iterable[int], X: Array) -> tuple[int, ...]:
     if (wrong := (codes != np.round(codes)) | (codes < -1)).any():
         row, place = np.argwhere(wrong)[0]
         raise ValueError(
-            f"column {columns[place]} has {codes[row, place]:g} in row {row}, but codes of categories are whole numbers "
-            "from 0; -1 is an unknown level."
+            f"column {columns[place]} has {codes[row, place]:g} in row {row}, but codes of levels are whole numbers; "
+            "number the levels from 0, and use -1 for an unknown level."
         )
     return tuple(columns)
 
