@@ -28,6 +28,8 @@ EARLIER = 3
 """A tree returns this many times k candidates, of which at least about half are earlier rows."""
 NARROW = 2
 """In single precision, this many times k candidates are found, which hold the k nearest in spite of rounding errors."""
+GROUP = 16
+"""The number of columns whose minimum is computed first."""
 FEW_INPUTS = 4
 """For at most this many inputs, all distances are computed in single precision if there are few rows."""
 FEW_ROWS = 2**20
@@ -289,7 +291,7 @@ class _SingleDistances:
             sizes = np.concatenate([-2.0 * Q, np.ones((len(Q), 1))], axis=1).astype(np.float32) @ self._table
             if own is not None:
                 sizes[np.arange(sizes.shape[1])[None, :] >= own[:, None]] = np.inf
-            found = np.argpartition(sizes, count - 1, axis=1)[:, :count]
+            found = _smallest_of_each(sizes, count)
             near = np.sort(np.take_along_axis(sizes, found, axis=1), axis=1)
             norms = np.sqrt(np.sum(Q * Q, axis=1))
             most = (self._largest + norms) ** 2
@@ -321,6 +323,25 @@ def _places_of(codes: Array, levels: int, factor: Array) -> Array:
     places = xp.astype(xp.round(codes), xp.int64)
     places = xp.where((places < 0) | (places >= levels), levels, places)
     return factor * xp.take(asarray_like(table, codes), places, axis=0)
+
+
+def _smallest_of_each(sizes: Any, count: int) -> Any:
+    """Return the columns [n, count] of the smallest entries of each row of an array [n, N].
+
+    They are in the `count` groups of columns with the smallest minima, because each of these has a smaller entry than
+    any other group.
+    """
+    n, N = sizes.shape
+    groups = N // GROUP
+    if groups <= count:
+        return np.argpartition(sizes, count - 1, axis=1)[:, :count]
+    minima = np.min(sizes[:, : GROUP * groups].reshape(n, GROUP, groups), axis=1)
+    best = np.argpartition(minima, count - 1, axis=1)[:, :count]
+    of_groups = (best[:, None, :] + groups * np.arange(GROUP)[None, :, None]).reshape(n, -1)
+    rest = np.broadcast_to(np.arange(GROUP * groups, N), (n, N - GROUP * groups))
+    columns = np.concatenate([of_groups, rest], axis=1)
+    order = np.argpartition(np.take_along_axis(sizes, columns, axis=1), count - 1, axis=1)[:, :count]
+    return np.take_along_axis(columns, order, axis=1)
 
 
 def effective_columns(X: Any, /) -> float:
