@@ -1,6 +1,6 @@
 """Inputs of models from the cells of tables: categories become codes of levels, and missing numbers are imputed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ class Encoder:
     """A transformer that is fitted to training rows and converts tables, or arrays with missing cells, to model inputs.
 
     The inputs are the numbers and times of the table, a column of 0 and 1 for each number that had missing cells in
-    training, and a column for each category, which contains the codes of its levels: 0, 1, ..., or -1 for a level
-    unseen in training. If `missing` is "impute", missing numbers are replaced by the mean in columns that mark them,
-    and missing cells in a category are a level if they occurred.
+    training, a column of the effects of the levels for some categories (`insert_effects`), and a column for each
+    category, which contains the codes of its levels: 0, 1, ..., or -1 for a level unseen in training. If `missing` is
+    "impute", missing numbers are replaced by the mean in columns that mark them, and missing cells in a category are a
+    level if they occurred.
 
     Nothing is known about a missing number in a column without missing cells in training. Such cells become NaN, and
     predictors average over the `imputations`.
@@ -45,10 +46,13 @@ class Encoder:
         The means of the numeric inputs [D] and whether they had missing cells.
     quantiles
         `IMPUTATIONS` quantiles of each numeric input [S, D], in random order.
+    effects
+        The effects [L] of the levels of some categories, by name.
     """
 
     def __init__(self, missing: str, keep: Sequence[str] = (), *, one_hot: bool = False) -> None:
         self.missing, self.one_hot = missing, one_hot
+        self.effects: dict[str, npt.NDArray[np.float64]] = {}
         self.columns: Columns | None = Columns(missing, keep)
 
     def fit(self, frame: Any) -> "Encoder":
@@ -86,10 +90,30 @@ class Encoder:
     def _encode(self, cells: Cells) -> npt.NDArray[np.float64]:
         parts = [self._impute(cells.numbers)]
         if not self.one_hot:
-            return np.concatenate([*parts, cells.codes.astype(np.float64)], axis=1)
+            codes = cells.codes.astype(np.float64)
+            return np.concatenate([*parts, self._effects_of(codes), codes], axis=1)
         for codes, levels in zip(cells.codes.T, self.levels.values(), strict=True):
             parts.append(np.where((codes == UNSEEN)[:, None], np.nan, np.eye(len(levels))[codes]))
         return np.concatenate(parts, axis=1)
+
+    def insert_effects(self, inputs: npt.NDArray[Any], effects: Mapping[int, npt.NDArray[np.float64]]) -> Any:
+        """Learn the effects [L] of the levels of some categories, by column of the inputs [N, D].
+
+        Return the inputs with a further column for each of these categories, before the codes. The effect of a level
+        unseen in training is NaN.
+        """
+        first = len(inputs.T) - len(self.levels)
+        self.effects = {name: effects[d] for d, name in enumerate(self.levels, start=first) if d in effects}
+        codes = inputs[:, first:]
+        return np.concatenate([inputs[:, :first], self._effects_of(codes).astype(inputs.dtype), codes], axis=1)
+
+    def _effects_of(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the effects of the codes [N, C] of all categories, for those that have effects."""
+        found = np.full((len(codes), len(self.effects)), np.nan)
+        for i, (name, effects) in enumerate(self.effects.items()):
+            column = codes[:, [*self.levels].index(name)].astype(np.int64)
+            found[:, i] = np.where(column == UNSEEN, np.nan, effects[column])
+        return found
 
     def transform_array(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Convert an array whose columns are in the order of the training columns.
@@ -106,21 +130,24 @@ class Encoder:
     def imputations(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Return the values [S, D] that replace NaN in the inputs, and factors [D].
 
-        The values of a number are its quantiles in training, and those of a one-hot category are its levels. Their
-        orders are random, so that different columns are combined at random. If L levels are a sample from a normal
-        distribution of effects, the variance of the effect of another level is (L + 1) / (L - 1) times the variance of
-        these L effects about their mean. The factor of numbers is 1. Codes are never NaN.
+        The values of a number are its quantiles in training, and those of a category are its levels, or their effects.
+        Their orders are random, so that different columns are combined at random. If L levels are a sample from a
+        normal distribution of effects, the variance of the effect of another level is (L + 1) / (L - 1) times the
+        variance of these L effects about their mean. The factor of numbers is 1. Codes are never NaN.
         """
         marks = np.zeros((IMPUTATIONS, int(self.marked.sum())))
         values, factors = [self.quantiles, marks], [np.ones(self.quantiles.shape[1] + marks.shape[1])]
+        tables = {name: np.eye(len(levels)) for name, levels in self.levels.items()}
         if not self.one_hot:
-            codes = np.zeros((IMPUTATIONS, len(self.levels)))
-            return np.concatenate([*values, codes], axis=1), np.concatenate([*factors, np.ones(codes.shape[1])])
-        for i, levels in enumerate(self.levels.values()):
-            count = len(levels)
+            tables = {name: effects[:, None] for name, effects in self.effects.items()}
+        for i, table in enumerate(tables.values()):
+            count = len(table)
             order = generator(0, 31, i).permutation(max(count, IMPUTATIONS))[:IMPUTATIONS]
-            values.append(np.eye(count)[order % count])
-            factors.append(np.full(count, (count + 1.0) / max(count - 1.0, 1.0)))
+            values.append(table[order % count])
+            factors.append(np.full(table.shape[1], (count + 1.0) / max(count - 1.0, 1.0)))
+        if not self.one_hot:
+            values.append(np.zeros((IMPUTATIONS, len(self.levels))))
+            factors.append(np.ones(len(self.levels)))
         return np.concatenate(values, axis=1), np.concatenate(factors)
 
     def names(self) -> list[str]:
@@ -129,18 +156,18 @@ class Encoder:
         numbers = [f"{name} [{times[name]}]" if name in times else name for name in self.names_of_numbers]
         names = [*numbers, *(f"{name} is missing" for name in self._names_of_marks)]
         if not self.one_hot:
-            return [*names, *self.levels]
+            return [*names, *(f"{name} (effect)" for name in self.effects), *self.levels]
         return names + [f"{name} = {level}" for name, levels in self.levels.items() for level in levels]
 
     def sources(self) -> list[str]:
         """Return, for each input, the column of the table from which it is computed."""
-        of_levels = [name for name, levels in self.levels.items() for _ in (levels if self.one_hot else "1")]
-        return [*self.names_of_numbers, *self._names_of_marks, *of_levels]
+        of_levels = [name for name, levels in self.levels.items() for _ in levels]
+        return [*self.names_of_numbers, *self._names_of_marks, *(of_levels if self.one_hot else self._names_of_codes)]
 
     @property
     def categories(self) -> tuple[int, ...]:
         """The places of the inputs that contain codes of levels."""
-        first = len(self.names_of_numbers) + int(self.marked.sum())
+        first = len(self.names_of_numbers) + int(self.marked.sum()) + len(self.effects)
         return () if self.one_hot else tuple(range(first, first + len(self.levels)))
 
     @property
@@ -152,6 +179,11 @@ class Encoder:
     def levels(self) -> dict[str, list[Any]]:
         """The sorted levels of each category in the training rows; None stands for a missing cell."""
         return {} if self.columns is None else self.columns.levels
+
+    @property
+    def _names_of_codes(self) -> list[str]:
+        """The categories of the inputs after the marks: of effects, and of codes."""
+        return [*self.effects, *self.levels]
 
     @property
     def _names_of_marks(self) -> list[str]:

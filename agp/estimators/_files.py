@@ -292,7 +292,7 @@ def state_of(encoder: Encoder) -> dict[str, Any]:
         raise TypeError(
             f"the table has a column named {other[0]!r}, which is not text; use text as column names, and fit again."
         )
-    learned["one hot"] = encoder.one_hot
+    learned |= {"one hot": encoder.one_hot, "effects": {name: x.tolist() for name, x in encoder.effects.items()}}
     return {"of": "frame", "missing": columns.missing, "kinds": columns.kinds, "levels": columns.levels, **learned}
 
 
@@ -310,7 +310,18 @@ def encoder_of(state: dict[str, Any]) -> Encoder:
         raise ValueError("its columns do not match the fitted means and categories")
     encoder.means, encoder.marked = np.asarray(means, dtype=np.float64), np.asarray(marked, dtype=bool)
     encoder.quantiles = _quantiles(state["quantiles"], len(means), stored=encoder.missing == "impute")
+    encoder.effects = {} if of_array else _effects(state["effects"], encoder.levels)
     return encoder
+
+
+def _effects(found: Any, levels: dict[str, list[Any]]) -> dict[str, Any]:
+    """Return the effects of the levels of categories from a file."""
+    sound = isinstance(found, dict) and {*found} <= {*levels}
+    for name, effects in _check(sound, found, "effects of levels").items():
+        sound = isinstance(effects, list) and len(effects) == len(levels[name])
+        sound = sound and all(type(x) is float and math.isfinite(x) for x in effects)
+        _check(sound, effects, "effects of levels")
+    return {name: np.asarray(found[name], dtype=np.float64) for name in levels if name in found}
 
 
 def _columns(state: dict[str, Any], missing: str) -> Columns:

@@ -9,7 +9,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
-from agp.backend import Array, backend_of
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import as_columns
 from agp.estimators._arrays import (
     as_output,
@@ -43,7 +43,7 @@ from agp.likelihoods import LIKELIHOODS, Beta, Gamma, Gaussian, LatentNoiseGauss
 from agp.means import ConstantMean
 from agp.methods import METHODS, Method
 from agp.repairs import outside, public
-from agp.selection import EXACT_ROWS, REGRESSION_METHODS, fit_regression
+from agp.selection import EXACT_ROWS, REGRESSION_METHODS, fit_regression, level_effects
 
 GROWING_KINDS = ("shared", "intrinsic")
 """The values of `outputs` with a single set of inducing inputs, whose number can be chosen during training."""
@@ -333,6 +333,7 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _fit_regression(self, data: Observations) -> None:
         self._seed = resolve_seed(self.random_state)
+        data = self._insert_level_effects(data)
         result = fit_regression(
             data.X,
             data.y,
@@ -353,6 +354,14 @@ class GPRegressor(RegressorMixin, Distribution):
         )
         self._keep_search(result, result.method)
         self._prepare_search()
+
+    def _insert_level_effects(self, data: Observations) -> Observations:
+        """Add the effects of levels to the inputs if the kernel is chosen."""
+        if not self._categories or self.kernel != "auto":
+            return data
+        effects = level_effects(data.X, data.y, self._categories, weights=data.weights, seed=self._seed)
+        inputs = self.columns_.insert_effects(to_numpy(data.X), effects)
+        return data._replace(X=asarray_like(inputs, data.X))
 
     def _usual_method(self, rows: int) -> str:
         if self.outputs != "shared" or not self._single or not self._is_gaussian:

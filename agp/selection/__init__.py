@@ -16,5 +16,6 @@ __all__ = [
 
 # for other subpackages
 from agp.selection._fits import HYPERPARAMETERS, REGRESSION_METHODS
+from agp.selection._level_effects import level_effects
 from agp.selection._signal import NO_SIGNAL_VARIANCE
 from agp.selection._stages import EXACT_ROWS
