@@ -65,8 +65,6 @@ example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 TASKS = ("auto", "regression", "classification")
 LIKELIHOODS = dict.fromkeys(NUMERIC, "regression") | {"ordinal": "classification"}
 """The task of each likelihood."""
-MANY_LEVELS = 100
-"""The number of levels of a category above which a remark says that training takes long."""
 MIN_COUNTS = 4
 """Minimum number of different labels for which `agp fit` suggests a likelihood for counts."""
 NEAR_ZERO_COUNT = 0.1
@@ -199,11 +197,7 @@ def _remarks_on(columns: Columns) -> list[str]:
     """Return remarks on columns that are converted."""
     remarks = []
     for name, kind in columns.kinds.items():
-        if kind == CATEGORY and (count := len(columns.levels[name])) > MANY_LEVELS:
-            remarks.append(
-                f"column {name!r} has {count:,} different values, each of which becomes an input: this is slow"
-            )
-        elif kind not in (CATEGORY, NUMBER):
+        if kind not in (CATEGORY, NUMBER):
             what = "durations" if kind == DURATION else "dates"
             remarks.append(f"column {name!r} holds {what}, which become {kind}")
     return remarks

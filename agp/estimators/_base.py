@@ -471,9 +471,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def model_inputs(self, X: Any) -> Array:
         """Convert rows of X to the inputs [N, D] of `model_`.
 
-        In data frames, dates and times become days since 1970-01-01, and durations become days. Each categorical column
-        is replaced by columns of 0 and 1, one for each of its values. Missing cells are imputed. A missing cell in a
-        column that had none in training, or a value unseen in training, becomes NaN.
+        In data frames, dates and times become days since 1970-01-01, and durations become days. A categorical column
+        becomes a column with the codes of its values, which are 0, 1, ..., or -1 for a value unseen in training. For
+        deep models, it becomes columns of 0 and 1, one for each value, and NaN for an unseen value. Missing numbers are
+        imputed. A missing number in a column that had none in training becomes NaN.
         """
         return self._prepare_inputs(X)[0]
 

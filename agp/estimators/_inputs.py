@@ -119,7 +119,11 @@ def _convert_foreign(estimator: Any, X: Array, *, reset: bool) -> Array:
 def convert_training_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Convert training rows to model inputs. Raise ValueError for cells about which the first rows say nothing."""
     A = convert_inputs(estimator, X, reset=reset)
-    if not reset and isinstance(A, np.ndarray) and (unknown := np.isnan(A)).any():
+    if reset or not isinstance(A, np.ndarray):
+        return A
+    unknown = np.isnan(A)
+    unknown[:, estimator._categories] |= A[:, estimator._categories] < 0.0
+    if unknown.any():
         row, column = np.argwhere(unknown)[0].tolist()
         name = estimator.columns_.sources()[column]
         raise ValueError(

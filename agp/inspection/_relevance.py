@@ -12,7 +12,7 @@ from agp.checks import check_whole
 from agp.errors import require
 from agp.inducing import Inducing, Points
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of, with_fewer_neighbours
-from agp.kernels import Kernel, Stationary
+from agp.kernels import Kernel, Overlap, Stationary
 from agp.likelihoods import LogNormal
 from agp.models import Model, level_probabilities
 from agp.processes import Deep
@@ -30,16 +30,16 @@ MIN_PROBABILITY = 1e-300
 
 
 class Lengthscale(NamedTuple):
-    """The lengthscale of a stationary kernel for one column of the model."""
+    """The lengthscale of a stationary kernel, or of `Overlap`, for one column of the model."""
 
     column: str
     """The column of the table."""
     input: str
-    """The model column that is computed from this table column, such as "kind = round"."""
+    """The model column that is computed from this table column, such as "when [days since 1970-01-01]"."""
     kernel: str
     """The path of the kernel."""
     value: float
-    """The lengthscale, in the unit of the column."""
+    """The lengthscale, in the unit of the column. Different levels of a category are at the distance 1."""
     factor: float
     """exp(standard deviation of the log lengthscale); the error bar extends from value / factor to value * factor."""
 
@@ -258,7 +258,7 @@ def _pairs(X: Host, seed: int) -> tuple[Host, Host]:
 
 def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:
     sources = dict(zip(subject.columns, subject.sources, strict=True))
-    kernels = tree.nodes(subject.model, Stationary)
+    kernels: dict[str, Any] = {**tree.nodes(subject.model, Stationary), **tree.nodes(subject.model, Overlap)}
     found = []
     for path, columns in columns_by_kernel(subject.model, subject.columns).items():
         if path in kernels:

@@ -38,8 +38,15 @@ class _OfLevels(Kernel):
         return (xp.zeros_like(X),) if Z is None else (xp.zeros_like(X), xp.zeros_like(Z))
 
     def _count_levels(self, X: Array) -> int:
-        """Return the number of levels, which is at least that of the codes of X."""
-        return max(self.levels, 1 + int(backend_of(X).xp.max(X))) if X.shape[0] else self.levels
+        """Return the number of levels, which is at least one, and at least that of the codes of X."""
+        return max(self.levels, 1, 1 + int(backend_of(X).xp.max(X))) if X.shape[0] else self.levels
+
+    def _known_levels(self) -> int:
+        if self.levels == 0:
+            raise TypeError(
+                f"{type(self).__name__} has no number of levels; pass levels=, or call from_data(X, variance) instead."
+            )
+        return self.levels
 
 
 def _codes(X: Array) -> Array:
@@ -314,7 +321,7 @@ class Overlap(_OfLevels):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         # angles a ~ N(0, w) of each level: E cos(a - a') = exp(-w) for two levels, w = 1 / (2 lengthscale^2)
-        normals = asarray_like(rng.standard_normal((width, self.levels + 1, count)), self.lengthscale)
+        normals = asarray_like(rng.standard_normal((width, self._known_levels() + 1, count)), self.lengthscale)
         deviations = backend_of(self.lengthscale).xp.sqrt(self._weights(width))
         return Features((Term((_Angles(deviations[:, None, None] * normals),)),))
 
@@ -364,7 +371,7 @@ class RandomEffects(_OfLevels):
     variance_unit: Array | None = tree.unit(default=None)
     levels: int = 0
 
-    floats_per_entry: ClassVar[int] = 2
+    floats_per_entry: ClassVar[int] = 3
     slopes: ClassVar[tuple[str, ...]] = ("variance",)
 
     def _by_column(self, width: int) -> Array:
@@ -422,7 +429,7 @@ class RandomEffects(_OfLevels):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         scale = backend_of(self.variance).xp.sqrt(self._by_column(width))
-        return Features((Term((_Indicators(scale, self.levels),)),))
+        return Features((Term((_Indicators(scale, self._known_levels()),)),))
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         xp = backend_of(X).xp

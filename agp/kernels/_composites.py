@@ -134,7 +134,7 @@ class Sum(_Composite):
 class Product(_Composite):
     """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
 
-    A missing variance starts at the variance of the targets in the first kernel, and at 1 in the other kernels.
+    A missing variance starts at the variance of the targets in the first kernel that has one, and at 1 in the others.
     """
 
     _join = staticmethod(multiply_linearisations)
@@ -165,8 +165,9 @@ class Product(_Composite):
         return functools.reduce(operator.mul, (part.with_categories(width, columns) for part in self.parts))
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        first, *others = self.parts
-        return type(self)((first.from_data(X, variance), *(part.from_data(X, 1.0) for part in others)))
+        first = next((i for i, part in enumerate(self.parts) if _has_variance(part)), 0)
+        shares = (variance if i == first else 1.0 for i in range(len(self.parts)))
+        return type(self)(tuple(part.from_data(X, share) for part, share in zip(self.parts, shares, strict=True)))
 
     def scale_by(self, factor: Array | float, /) -> Kernel:
         first, *others = self.parts
@@ -179,6 +180,11 @@ class Product(_Composite):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return Features.product(part.random_features(rng, count, width) for part in self.parts)
+
+
+def _has_variance(kernel: Kernel) -> bool:
+    names = (*tree.missing(kernel), *tree.leaves(kernel))
+    return any(name.rpartition(".")[2] == "variance" for name in names)
 
 
 # -- multiples --------------------------------------------------------------------------------------------------------

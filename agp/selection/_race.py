@@ -270,7 +270,7 @@ def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, lim
 def _parameters(plan: Plan, data: Data) -> int:
     """Return the number of hyperparameters of the first kernel."""
     if isinstance(plan.kernel, str):
-        columns, tied = data.X.shape[1], len(columns_to_tie(data.at().X))
+        columns, tied = data.X.shape[1], len(columns_to_tie(data.at().X, plan.columns.categories))
         return columns - max(tied - 1, 0) + 3
     kernel = exact_gp(data.at(), kernel=plan.kernel, likelihood=plan.likelihood).kernel
     return 1 + sum(math.prod(x.shape) for x in tree.leaves(kernel, "parameter").values())

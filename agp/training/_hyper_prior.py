@@ -5,6 +5,7 @@ of `agp.training.Coordinates` is base + T phi, where T ties entries that share a
 """
 
 import math
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from agp import tree
 from agp.backend import to_numpy
 from agp.kernels import Kernel
 from agp.priors import assign_priors
+from agp.summaries import columns_by_kernel
 from agp.training._newton import Coordinates, expand_priors
 from agp.tree import REAL
 
@@ -27,6 +29,9 @@ MANY_COLUMNS = 20
 """Up to this number of columns, each has a lengthscale of its own."""
 SCALE = 10.0
 """The standard deviation of the logarithm of a common factor of all variances."""
+
+
+NONE = np.empty(0, dtype=np.intp)
 
 
 class HyperPrior(NamedTuple):
@@ -101,7 +106,7 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
     kernels = tree.nodes(model, Kernel).items()
     slopes = {tree.join_path(path, name) for path, kernel in kernels for name in kernel.slopes}
     scaled = _scale_leaves(model)
-    common_columns = columns_to_tie(model.X)
+    tied = _tied_entries(model)
     base, columns, deviations, common, given = coordinates.vector_of(model), [], [], [], []
     for leaf, places in zip(coordinates.leaves, coordinates.places, strict=True):
         kind = "slopes" if leaf.name in slopes else leaf.name.rpartition(".")[2]
@@ -110,7 +115,7 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
             base[places] = math.log(MEDIANS.get(kind, 1.0))
         if not weak:
             given.append((leaf, own[leaf.name], places))
-        for group in _groups(kind, places, common_columns) if weak else _alone(places):
+        for group in _groups(kind, places, tied.get(leaf.name, NONE)) if weak else _alone(places):
             columns.append(np.isin(np.arange(len(base)), group).astype(np.float64))
             deviations.append(DEVIATIONS.get(kind, 1.0) if weak else 0.0)
             common.append(float(weak and leaf.name in scaled))
@@ -119,19 +124,35 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
     return HyperPrior(coordinates, base, np.stack(columns, axis=1), covariance, _inverse(covariance), tuple(given))
 
 
-def columns_to_tie(X: Any, /) -> npt.NDArray[np.intp]:
-    """Return the places of columns that contain only 0 and 1, if X [N, D] has more than `MANY_COLUMNS` columns."""
+def columns_to_tie(X: Any, codes: Collection[int] = (), /) -> npt.NDArray[np.intp]:
+    """Return the places of columns that contain only 0 and 1, if X [N, D] has more than `MANY_COLUMNS` columns.
+
+    Columns with codes of levels do not count.
+    """
     if X.shape[1] <= MANY_COLUMNS:
-        return np.empty(0, dtype=np.intp)
+        return NONE
     host = to_numpy(X)
-    return np.flatnonzero(np.all((host == 0.0) | (host == 1.0), axis=0))
+    return np.setdiff1d(np.flatnonzero(np.all((host == 0.0) | (host == 1.0), axis=0)), [*codes])
+
+
+def _tied_entries(model: Any) -> dict[str, npt.NDArray[np.intp]]:
+    """Return, for each leaf of lengthscales, the places of its entries for the columns of `columns_to_tie`."""
+    width = model.X.shape[1]
+    tied = columns_to_tie(model.X, model.kernel.category_levels(width))
+    if not len(tied):
+        return {}
+    columns = columns_by_kernel(model, tuple(map(str, range(width))))
+    return {
+        tree.join_path(path, "lengthscale"): np.flatnonzero(np.isin(np.asarray(names, dtype=np.intp), tied))
+        for path, names in columns.items()
+    }
 
 
 def _groups(kind: str, places: npt.NDArray[np.intp], tied: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
     """Return the groups of entries of a leaf that share a coordinate."""
     if kind == "slopes":
         return [places]
-    if kind != "lengthscale" or not len(tied) or len(places) <= int(tied[-1]):
+    if not len(tied) or len(places) <= int(tied[-1]):
         return _alone(places)
     rest = np.setdiff1d(np.arange(len(places)), tied)
     return [*_alone(places[rest]), places[tied]]

@@ -11,6 +11,7 @@ WORDS = {
     "shell": ("CSV", "command line"),
     "growing": ("many rows", "out of memory"),
     "guide/classes": ("classification",),
+    "guide/categories": ("categorical inputs", "random effects"),
     "multi-output": ("multi-output", "NaN"),
 }
 

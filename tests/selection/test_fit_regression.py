@@ -18,7 +18,7 @@ from agp.priors import LogNormal
 from agp.selection import Candidate, RegressionResult, Stage, _race, _stages
 from agp.selection._climb import Climber, exact_gp
 from agp.selection._collapse import collapse
-from agp.selection._given import Data, Plan
+from agp.selection._given import Columns, Data, Plan
 from agp.selection._race import Race
 from agp.selection._trial import Trial
 from agp.selection._watch import Pieces, Watch
@@ -27,6 +27,7 @@ from agp.training import baseline
 fit_regression = partial(selection.fit_regression, hyperparameters="mode")
 """The search for one setting; `test_few_rows.py` tests the integration over settings."""
 
+COLUMNS = Columns(2)
 KINDS = {"sample": "GPR", "larger": "GPR", "exact": "GPR", "collapsed": "SVGP", "near": "NNGP", "both": "VIF"}
 STAGES = {
     "sample": ["search", "train"],
@@ -192,7 +193,7 @@ def test_the_evidence_of_a_candidate_includes_its_priors_and_is_in_nats_per_row(
 
 def climber(plan=None):
     watch = Watch(None, (), progress=False)
-    plan = Plan("auto", agp.Gaussian(), None, "auto", None, 1e-3) if plan is None else plan
+    plan = Plan("auto", agp.Gaussian(), None, "auto", None, 1e-3, COLUMNS) if plan is None else plan
     return Climber(plan, Pieces(None, {}, watch), watch)
 
 
@@ -278,7 +279,7 @@ def test_no_linear_part_where_there_is_no_trend():
 @pytest.mark.parametrize(("gain", "added"), [(3.5, False), (4.5, True)])
 def test_a_linear_part_gains_more_than_chance(gain, added):
     data = Data(*table(20, outputs=1))
-    plan = Plan("auto", agp.Gaussian(), None, None, None, 1e-3)
+    plan = Plan("auto", agp.Gaussian(), None, None, None, 1e-3, COLUMNS)
     begun = exact_gp(data, kernel=agp.RBF(), **plan.parts(agp.RBF(), data))
     best = Trial(begun, Candidate("rbf", 20, -1.0, -1.0))
     improved = Trial(begun, Candidate("rbf + linear", 20, gain / 20 - 1.0, -1.0))

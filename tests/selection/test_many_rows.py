@@ -14,7 +14,7 @@ from agp.errors import ConvergenceWarning, NoSignalWarning, RepairWarning
 from agp.kernels import RBF, Linear, Matern32, White
 from agp.models import GPR, NNGP, SVGP, VIF
 from agp.selection import _many_rows, _near, _race, _stages
-from agp.selection._given import Data, Plan
+from agp.selection._given import Columns, Data, Plan
 from agp.selection._many_rows import why_not_neighbours
 from agp.selection._near import exceeds, merge_rows, near_model
 
@@ -116,7 +116,7 @@ def test_kernels_are_compared_on_near_rows():
 )
 def test_where_near_rows_cannot_be_used(kernel, why):
     X, y = table(110)
-    plan = Plan(kernel, agp.Gaussian(), None, None, None, 1e-3)
+    plan = Plan(kernel, agp.Gaussian(), None, None, None, 1e-3, Columns(X.shape[1]))
     assert why_not_neighbours(plan, X) == why
     if why:
         assert fit_regression(X, y, kernel=kernel).method == "sgpr"

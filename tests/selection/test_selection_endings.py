@@ -14,7 +14,7 @@ from agp import selection
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NotPositiveDefiniteError
 from agp.selection import _stages
 from agp.selection._climb import SPEED, Climber, operations
-from agp.selection._given import Data, Plan, subsample_rows
+from agp.selection._given import Columns, Data, Plan, subsample_rows
 from agp.selection._trial import Candidate, Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import _resume
@@ -135,7 +135,7 @@ def test_training_of_an_exact_gp_ends_by_its_predicted_gain(tolerance):
 
     def trained(least):
         with Watch(None, (), progress=False) as watch:
-            plan = Plan("auto", agp.Gaussian(), None, "auto", None, 1e-3)
+            plan = Plan("auto", agp.Gaussian(), None, "auto", None, 1e-3, Columns(X.shape[1]))
             climb = Climber(plan, Pieces(None, {}, watch), watch)
             return 40.0 * climb("test", "rbf", model, 100, tolerance=least).scores.evidence, watch.steps
 

@@ -10,10 +10,12 @@ from agp.kernels import Linear
 from agp.priors import LogNormal
 from agp.selection import Candidate, _stages
 from agp.selection._climb import affordable_rows, operations
-from agp.selection._race import LINEAR, is_near, reestimate_slopes, train_revived
+from agp.selection._race import is_near, reestimate_slopes, train_revived
 from agp.selection._trial import Trial
 from agp.training._newton import Information
 
+LINEAR = "kernel.parts.1.variance"
+"""The variances of the slopes in a sum with a linear kernel."""
 fit_regression = partial(selection.fit_regression, hyperparameters="mode")
 """The search for one setting; `test_few_rows.py` tests the integration over settings."""
 
