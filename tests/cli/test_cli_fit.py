@@ -382,7 +382,7 @@ def test_columns_of_typed_tables_are_taken(shell, refused, tmp_path):
         "price: number",
         "flag: number",
         "kind: text (round, square)",
-        "day: date (days since",
+        "day: date (2020-01-01 to 2020-01-28; days since",
         "span: duration",
     ):
         assert word in out
