@@ -1,8 +1,11 @@
 """`agp describe`: print the contents of a model file and the relevance of each column."""
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from agp.cli._notes import Notes, notes_of
 from agp.cli._predict import read_for_model, read_targets
@@ -12,7 +15,17 @@ from agp.errors import FileError
 from agp.io import load_with_metadata
 from agp.models import Model
 from agp.summaries import summary
-from agp.tables import CATEGORY, DURATION, NUMBER, Columns, factors_of, positions_of, rows_with, unknown_column_message
+from agp.tables import (
+    CATEGORY,
+    DURATION,
+    NUMBER,
+    ORDERED,
+    Columns,
+    factors_of,
+    positions_of,
+    rows_with,
+    unknown_column_message,
+)
 
 HELP = """usage: agp describe MODEL [TABLE] [options]
 Print the contents of a model file from agp fit or agp.save: the training table,
@@ -27,7 +40,7 @@ example: agp describe m.safetensors new.csv
 """
 MIN_ROWS = 2
 MAX_VALUES = 8
-"""Maximum number of values that are printed for a text column."""
+"""Maximum number of values that are printed for a column of text or of ordered categories."""
 
 
 def add_parser(commands: Any) -> None:
@@ -93,8 +106,8 @@ def _table(notes: Notes, columns: Columns) -> list[str]:
     lines = [f"table      {notes.table}: {notes.rows:,} training rows"] if notes.table else []
     what = "target     " if len(notes.targets) == 1 else "targets    "
     lines += [f"{what}{', '.join(notes.targets)} ({notes.task})"] if notes.targets else [f"task       {notes.task}"]
-    for i, (name, kind) in enumerate(columns.kinds.items()):
-        lines.append(f"{'columns' if i == 0 else '':10} {name}: {_describe_kind(kind, columns.levels.get(name, []))}")
+    for i, name in enumerate(columns.kinds):
+        lines.append(f"{'columns' if i == 0 else '':10} {name}: {_describe_column(columns, name)}")
     if notes.noise:
         lines.append(f"noise      known standard deviations in {quote_names(notes.noise)}")
     if notes.scores:
@@ -102,9 +115,22 @@ def _table(notes: Notes, columns: Columns) -> list[str]:
     return lines
 
 
-def _describe_kind(kind: str, levels: list[str | None]) -> str:
+def _describe_column(columns: Columns, name: str) -> str:
     """Describe what a column holds."""
+    kind = columns.kinds[name]
+    if kind == ORDERED:
+        return f"ordered ({_first(columns.orders[name], ' < ')})"
     if kind == CATEGORY:
-        values = [level for level in levels if level is not None]
-        return f"text ({', '.join([*values[:MAX_VALUES], *(['...'] if len(values) > MAX_VALUES else [])])})"
-    return kind if kind == NUMBER else f"{'duration' if kind == DURATION else 'date'} ({kind})"
+        return f"text ({_first([level for level in columns.levels[name] if level is not None], ', ')})"
+    if kind == NUMBER:
+        style = columns.styles.get(name)
+        return kind if style is None else f"{kind} (written as {style.noun})"
+    if kind == DURATION:
+        return f"duration ({kind})"
+    span = " to ".join(str(np.datetime64(math.floor(days), "D")) for days in columns.ranges.get(name, ()))
+    return f"date ({span}{'; ' if span else ''}{kind})"
+
+
+def _first(levels: list[str], between: str) -> str:
+    """Join the first levels."""
+    return between.join([*levels[:MAX_VALUES], *(["..."] if len(levels) > MAX_VALUES else [])])

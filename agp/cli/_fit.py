@@ -23,6 +23,7 @@ from agp.tables import (
     CATEGORY,
     DURATION,
     NUMBER,
+    ORDERED,
     TABLES,
     Columns,
     TableFile,
@@ -36,6 +37,7 @@ from agp.tables import (
     rows_with,
     task_of,
     unknown_column_message,
+    warn_about_texts,
 )
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
@@ -65,6 +67,8 @@ example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 TASKS = ("auto", "regression", "classification")
 LIKELIHOODS = dict.fromkeys(NUMERIC, "regression") | {"ordinal": "classification"}
 """The task of each likelihood."""
+MAX_SHOWN = 8
+"""The maximum number of ordered levels that a remark lists."""
 MIN_COUNTS = 4
 """Minimum number of different labels for which `agp fit` suggests a likelihood for counts."""
 NEAR_ZERO_COUNT = 0.1
@@ -173,6 +177,8 @@ def read_examples(a: argparse.Namespace) -> Examples:
     count = len(columns.kinds)
     counts = f"{len(y) - test.sum():,} rows, {count} input column{'s' * (count != 1)}"
     remarks = [f"{counts}; {_task(a, task, y)}", *table.notes, *_remarks_on(columns)]
+    if task == "regression":
+        warn_about_texts(table, a.target)
     remarks += [*_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
     return Examples(table, np.flatnonzero(rows), task, X, y, test, remarks)
 
@@ -197,7 +203,11 @@ def _remarks_on(columns: Columns) -> list[str]:
     """Return remarks on columns that are converted."""
     remarks = []
     for name, kind in columns.kinds.items():
-        if kind not in (CATEGORY, NUMBER):
+        if kind == ORDERED:
+            shown = " < ".join(columns.orders[name][:MAX_SHOWN])
+            more = " < ..." if len(columns.orders[name]) > MAX_SHOWN else ""
+            remarks.append(f"column {name!r} holds ordered categories, which become 0, 1, ...: {shown}{more}")
+        elif kind not in (CATEGORY, NUMBER):
             what = "durations" if kind == DURATION else "dates"
             remarks.append(f"column {name!r} holds {what}, which become {kind}")
     return remarks

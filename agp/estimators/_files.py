@@ -21,7 +21,7 @@ from agp.io import Kind, Stored, fits, register_kind
 from agp.likelihoods import Ordinal
 from agp.methods import METHODS
 from agp.selection import Candidate
-from agp.tables import CATEGORY, KINDS, MISSING, Columns
+from agp.tables import CATEGORY, KINDS, MISSING, NUMBER, ORDERED, Columns, Style
 from agp.training import Round
 
 KIND = "estimator"
@@ -293,7 +293,15 @@ def state_of(encoder: Encoder) -> dict[str, Any]:
             f"the table has a column named {other[0]!r}, which is not text; use text as column names, and fit again."
         )
     learned |= {"one hot": encoder.one_hot, "effects": {name: x.tolist() for name, x in encoder.effects.items()}}
-    return {"of": "frame", "missing": columns.missing, "kinds": columns.kinds, "levels": columns.levels, **learned}
+    forms = {name: vars(columns)[name] for name in ("orders", "styles", "ranges")}
+    return {
+        "of": "frame",
+        "missing": columns.missing,
+        "kinds": columns.kinds,
+        "levels": columns.levels,
+        **forms,
+        **learned,
+    }
 
 
 def encoder_of(state: dict[str, Any]) -> Encoder:
@@ -338,7 +346,26 @@ def _columns(state: dict[str, Any], missing: str) -> Columns:
         ordered = sorted(set(known)) == known and texts in (known, [*known, None])
         if not texts or not ordered or (None in texts and missing == "refuse"):
             raise ValueError("its categories are not sorted, or some categories are repeated")
+    _restore_forms(columns, state)
     return columns
+
+
+def _restore_forms(columns: Columns, state: dict[str, Any]) -> None:
+    """Restore the orders of levels, the styles of numbers and the ranges of dates, after checking them."""
+    orders, styles, ranges = state["orders"], state["styles"], state["ranges"]
+    ordered = [name for name, kind in columns.kinds.items() if kind == ORDERED]
+    columns.orders = _check(isinstance(orders, dict) and [*orders] == ordered, orders, "orders of its categories")
+    for levels in orders.values():
+        known = _texts(levels, "a list of ordered levels")
+        _check(0 < len(known) == len({*known}), known, "different ordered levels")
+    for name, style in styles.items():
+        texts = _texts(style, "a style of numbers")
+        sound = columns.kinds.get(name) == NUMBER and len(texts) == 2 and texts[0] in (".", ",")
+        columns.styles[name] = Style(*_check(sound, texts, "a style of numbers"))
+    for name, ends in ranges.items():
+        sound = name in columns.times and isinstance(ends, list) and [*map(type, ends)] == [float, float]
+        low, high = _check(sound, ends, "the first and the last date of a column")
+        columns.ranges[name] = low, high
 
 
 def _quantiles(found: Any, width: int, *, stored: bool) -> Any:

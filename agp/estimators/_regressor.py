@@ -44,6 +44,7 @@ from agp.means import ConstantMean
 from agp.methods import METHODS, Method
 from agp.repairs import outside, public
 from agp.selection import EXACT_ROWS, REGRESSION_METHODS, fit_regression, level_effects
+from agp.tables import numbers_in_targets
 
 GROWING_KINDS = ("shared", "intrinsic")
 """The values of `outputs` with a single set of inducing inputs, whose number can be chosen during training."""
@@ -307,7 +308,7 @@ class GPRegressor(RegressorMixin, Distribution):
         """
         found, weight = on_host(self.predict(X)), on_host(sample_weight)
         if self.missing_targets != "ignore":
-            return float(r2_score(fill_masked(on_host(y)), found, sample_weight=weight))
+            return float(r2_score(numbers_in_targets(fill_masked(on_host(y))), found, sample_weight=weight))
         known, found = as_columns(read_targets(on_host(y), self)), as_columns(found)
         check_consistent_length(known, found, weight)
         if known.shape[1] != found.shape[1]:

@@ -10,7 +10,7 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.chunking import column_spreads
 from agp.estimators._arrays import fill_masked, refuse_cells, refuse_words
 from agp.estimators._observations import Observations
-from agp.tables import as_frame
+from agp.tables import numbers_in_targets
 
 LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
 NO_TARGET = "y has no target: every entry is NaN."
@@ -20,11 +20,10 @@ MAX_SIZE_RATIO = 10.0
 
 def read_targets(y: Any, estimator: Any) -> Any:
     """Convert targets of any type to a NumPy array [N] or [N, K], which may contain NaN."""
-    y = fill_masked(y)
-    frame = as_frame(y, "y")
+    y = numbers_in_targets(fill_masked(y))
     settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": estimator}
     any_type: Any = None
-    y = check_array(y if frame is None else frame.to_numpy(), dtype=any_type, **settings)
+    y = check_array(y, dtype=any_type, **settings)
     refuse_words("y", y)
     y = check_array(y, dtype="float64", **settings)
     refuse_cells("y", y, None)

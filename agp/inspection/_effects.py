@@ -10,7 +10,7 @@ import numpy.typing as npt
 from agp.backend import Array, backend_of
 from agp.checks import check_whole
 from agp.inspection._subject import NEAR, Z95, Host, host, of_function, subject_of, with_fewer_neighbours
-from agp.inspection._table import Table, as_table
+from agp.inspection._table import Table, as_table, in_days, like_values
 from agp.random import generator
 
 MEAN_ROWS, BAND_ROWS = 500, 50
@@ -32,7 +32,7 @@ class Effect(NamedTuple):
 
     name: str
     values: npt.NDArray[Any]
-    """The numbers or categories [G] that are inserted into the column."""
+    """The numbers, NumPy dates (in UTC) or durations, or categories [G] that are inserted into the column."""
     mean: Host
     """The average prediction of observations [G, P], or the average probability of each class."""
     lower: Host
@@ -40,7 +40,7 @@ class Effect(NamedTuple):
     upper: Host
     """The upper ends [G, P]."""
     is_number: bool
-    """Whether the column contains numbers, not categories."""
+    """Whether the column contains numbers or times, not categories."""
 
 
 def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples: int = 100, seed: int = 0) -> Effect:
@@ -62,8 +62,9 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     Returns
     -------
     effect
-        The effect. A numeric column is evaluated at 25 values between its 1st and 99th percentiles, or at all of its
-        values if there are at most 25; a categorical column is evaluated at its 12 most frequent values. Predictions
+        The effect. A column of numbers or times is evaluated at 25 values between its 1st and 99th percentiles, or at
+        all of its values if there are at most 25; a categorical column is evaluated at its 12 most frequent values, in
+        the order of the levels if it is of an ordered categorical type. Predictions
         are averaged over at most 500 rows. The band contains 95 % of the posterior of the *function*, averaged over at
         most 50 rows. For models with neighbours, predictions are averaged over at most 200 rows, without jumps
         (`NNGP.predict_mean_along`), and the band is that of at most 50 neighbours. The averages and the band are in the
@@ -162,12 +163,16 @@ def _average_groups(x: Array, groups: int) -> Host:
 def _grid(table: Table, column: int) -> npt.NDArray[Any]:
     values = table.values(column)
     if not table.is_number(column):
-        return np.asarray([value for value, _ in Counter(values.tolist()).most_common(CATEGORIES)], dtype=object)
-    values = values[np.isfinite(values)]
-    if not values.size:
+        most = [value for value, _ in Counter(values.tolist()).most_common(CATEGORIES)]
+        if (order := table.order(column)) is not None:
+            most.sort(key=[*order, None].index)
+        return np.asarray(most, dtype=object)
+    numbers = in_days(values)
+    numbers = numbers[np.isfinite(numbers)]
+    if not numbers.size:
         raise ValueError(f"the column {table.names[column]!r} has no finite numbers; choose another column.")
-    distinct = np.unique(values)
-    if distinct.size <= GRID:
-        return distinct
-    low, high = np.percentile(values, [TAIL, 100.0 - TAIL])
-    return np.linspace(float(low), float(high), GRID)
+    distinct = np.unique(numbers)
+    if distinct.size > GRID:
+        low, high = np.percentile(numbers, [TAIL, 100.0 - TAIL])
+        distinct = np.linspace(float(low), float(high), GRID)
+    return like_values(distinct, values)

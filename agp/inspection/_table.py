@@ -10,6 +10,10 @@ import numpy.typing as npt
 from agp.backend import to_numpy
 from agp.errors import require
 
+TRUTHS = {"true", "false"}
+DAY = 86_400_000_000
+"""The number of microseconds in a day."""
+
 
 class Table(ABC):
     """Rows with named columns."""
@@ -19,11 +23,15 @@ class Table(ABC):
 
     @abstractmethod
     def is_number(self, column: int) -> bool:
-        """Whether the column contains numbers, not categories."""
+        """Whether the column contains numbers or times, not categories."""
 
     @abstractmethod
     def values(self, column: int) -> npt.NDArray[Any]:
-        """Return the entries [N] of a column."""
+        """Return the entries [N] of a column: numbers, NumPy dates (in UTC) or durations, or categories as objects."""
+
+    def order(self, column: int) -> list[str] | None:  # noqa: ARG002 - overridden
+        """Return the levels of a column of ordered categories, from the lowest to the highest; None for others."""
+        return None
 
     @abstractmethod
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
@@ -66,24 +74,66 @@ class FrameTable(Table):
     def __init__(self, frame: Any) -> None:
         self.frame, self.names, self.rows = frame, tuple(frame.columns), len(frame)
 
+    def _column(self, column: int) -> tuple[Any, str]:
+        """Return a column and its kind, which is that of `agp.tables`, except that Booleans are categories."""
+        from agp.tables import CATEGORY, NUMBER, kind_of, plain_column
+
+        found = plain_column(self.frame.get_column(self.names[column]))
+        kind = kind_of(found)
+        if kind == NUMBER and not found.dtype.is_numeric() and {str(x).lower() for x in found.distinct} <= TRUTHS:
+            return found, CATEGORY
+        return found, kind
+
     def is_number(self, column: int) -> bool:
-        return self.frame.schema[self.names[column]].is_numeric()
+        from agp.tables import CATEGORY, ORDERED
+
+        return self._column(column)[1] not in (CATEGORY, ORDERED)
+
+    def order(self, column: int) -> list[str] | None:
+        return self._column(column)[0].order
 
     def values(self, column: int) -> npt.NDArray[Any]:
-        import narwhals.stable.v2 as nw
+        from agp.tables import CATEGORY, DURATION, NUMBER, ORDERED, days_in, numbers_in
 
-        found = self.frame.get_column(self.names[column])
-        if not self.is_number(column):
-            return np.asarray(found.to_list(), dtype=object)
-        return np.asarray(found.cast(nw.Float64).to_numpy(), dtype=np.float64)
+        found, kind = self._column(column)
+        if kind == NUMBER:
+            return np.asarray(numbers_in(found), dtype=np.float64)
+        if kind == CATEGORY:
+            return np.asarray(found.series.to_list(), dtype=object)
+        if kind == ORDERED:
+            return found.spread(found.levels, None, object)
+        return _times(days_in(found, kind), "m8[us]" if kind == DURATION else "M8[us]")
 
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
         import narwhals.stable.v2 as nw
 
-        several, kind = self.frame[np.tile(rows, len(values)).tolist(), :], self.frame.implementation
-        series = nw.new_series(self.names[column], np.repeat(values, len(rows)).tolist(), backend=kind)
-        columns = {name: several.get_column(name) for name in self.names} | {series.name: series}
-        return nw.from_dict(columns, backend=kind).to_native()
+        from agp.tables import DAYS_UTC
+
+        several, library = self.frame[np.tile(rows, len(values)).tolist(), :], self.frame.implementation
+        cells, dtype = np.repeat(values, len(rows)).tolist(), nw.Datetime("us") if values.dtype.kind == "M" else None
+        series = nw.new_series(self.names[column], cells, dtype, backend=library)
+        if values.dtype.kind == "M" and self._column(column)[1] == DAYS_UTC:
+            series = series.dt.replace_time_zone("UTC")
+        return several.with_columns(series).to_native()
+
+
+def in_days(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Convert NumPy dates to days since 1970-01-01, and durations to days; return numbers as float64."""
+    if values.dtype.kind not in "mM":
+        return values.astype(np.float64)
+    return np.where(np.isnat(values), np.nan, values.astype(f"{values.dtype.kind}8[us]").astype(np.int64) / DAY)
+
+
+def like_values(days: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert days to dates or durations if `values` are such; return numbers unchanged."""
+    return _times(days, values.dtype.str) if values.dtype.kind in "mM" else days
+
+
+def _times(days: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    known = ~np.isnan(days)
+    found = np.full(days.shape, "NaT", dtype=dtype)
+    found[known] = np.rint(days[known] * DAY).astype(np.int64).astype(dtype)
+    return found
 
 
 def as_table(X: Any, names: Sequence[str] | None = None) -> Table:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from agp.inspection import Effect, Subject, as_table, partial_dependence, subject_of
-from agp.plot._panels import FUNCTION, band, legend, panels
+from agp.plot._panels import FUNCTION, along_axis, band, label_axis, legend, panels
 
 MAX_COLUMNS = 12
 """The maximum number of columns that are drawn by default."""
@@ -28,8 +28,9 @@ def plot_effects(
 
     The partial dependence is the average prediction over all rows after every cell of the column is set to one value.
     Bands contain 95 % of the posterior of the average function (`agp.inspection.partial_dependence`). Categories of
-    data frames are drawn as points. In regression, each output has a row of panels; in classification, each class has a
-    line. All columns share one vertical scale, so a flat panel indicates a column with little influence.
+    data frames are drawn as points, and columns of dates have an axis of dates. In regression, each output has a row of
+    panels; in classification, each class has a line. All columns share one vertical scale, so a flat panel indicates a
+    column with little influence.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ def plot_effects(
         effect = effects[i % len(effects)]
         for p in range(outputs) if rows == 1 else [i // len(effects)]:
             _draw(one, effect, p, f"C{p % 10}", labels[p])
-        one.set_xlabel(effect.name)
+        label_axis(one, effect.name, effect.values)
         one.grid(alpha=0.25)
         if i % width == 0:
             one.set_ylabel(_what(subject, i // len(effects), rows))
@@ -82,8 +83,9 @@ def plot_effects(
 def _draw(ax: Axes, effect: Effect, p: int, colour: str, label: str | None) -> None:
     mean, lower, upper = effect.mean[:, p], effect.lower[:, p], effect.upper[:, p]
     if effect.is_number:
-        band(ax, effect.values, lower, upper, colour, None, **FUNCTION)
-        ax.plot(effect.values, mean, color=colour, linewidth=1.6, label=label)
+        values = along_axis(effect.values)
+        band(ax, values, lower, upper, colour, None, **FUNCTION)
+        ax.plot(values, mean, color=colour, linewidth=1.6, label=label)
         return
     at = np.arange(len(effect.values))
     reach = np.maximum(np.stack([mean - lower, upper - mean]), 0.0)

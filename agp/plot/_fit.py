@@ -7,13 +7,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from agp.inspection import Z95, ArrayTable, Host, Predicted, Subject, as_table, host, inducing_inputs, subject_of
+from agp.inspection import (
+    Z95,
+    ArrayTable,
+    Host,
+    Predicted,
+    Subject,
+    as_table,
+    host,
+    in_days,
+    inducing_inputs,
+    like_values,
+    subject_of,
+)
 from agp.models import CaGP
-from agp.plot._panels import DATA, FUNCTION, OBSERVATIONS, band, legend, panels, thin_rows
+from agp.plot._panels import DATA, FUNCTION, OBSERVATIONS, along_axis, band, label_axis, legend, panels, thin_rows
 
 POINTS = 400
 """The number of inputs at which curves are drawn."""
 BINS = 30
+SINCE = " [days since 1970-01-01"
+"""What the name of a model column contains if its numbers are dates."""
 REACH = 0.25
 """The margin on both sides of the data, as a fraction of their range."""
 
@@ -34,7 +48,7 @@ def plot_fit(
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        Inputs with one column of numbers, and targets or labels.
+        Inputs with one column of numbers, dates or durations, and targets or labels.
     ax
         Axes to draw into, one for each panel; by default a new figure.
     margin
@@ -53,18 +67,20 @@ def plot_fit(
     if len(table.names) != 1 or not table.is_number(0):
         names = ", ".join(table.names[:8])
         raise ValueError(f"X has the columns {names}, but plot_fit needs one column of numbers; use plot_effects.")
-    x, targets = table.values(0).astype(np.float64), subject.targets(y)
-    low, high = np.nanmin(x), np.nanmax(x)
+    given, targets = table.values(0), subject.targets(y)
+    numbers = in_days(given)
+    low, high = np.nanmin(numbers), np.nanmax(numbers)
     reach = margin * (high - low)
-    grid = np.linspace(low - reach, high + reach, POINTS)
+    values = like_values(np.linspace(low - reach, high + reach, POINTS), given)
+    x, grid = along_axis(given), along_axis(values)
     first = np.zeros(1, dtype=int)
-    at = subject.inputs(table.cartesian_product(0, grid, first))
+    at = subject.inputs(table.cartesian_product(0, values, first))
     found = subject.predict(at)
     outputs = 1 if subject.several_classes else found.mean.shape[1]
     figure, axes = panels(ax, outputs, columns=3)
     split = None
     if computational and isinstance(subject.model, CaGP):
-        split = _split(subject.model, at, subject.inputs(table.cartesian_product(0, x, first)))
+        split = _split(subject.model, at, subject.inputs(table.cartesian_product(0, given, first)))
     ends = None if subject.classes else subject.interval(at)
     for p, one in enumerate(axes):
         if subject.several_classes:
@@ -75,8 +91,9 @@ def plot_fit(
             assert ends is not None
             _draw_values(one, grid, found, p, x, targets, split, ends)
             one.set_ylabel("output" if outputs == 1 else f"output {p + 1}")
-        _mark_inducing(one, subject)
-        one.set(xlabel=table.names[0], xlim=(grid[0], grid[-1]))
+        _mark_inducing(one, subject, values)
+        label_axis(one, table.names[0], values)
+        one.set_xlim(grid[0], grid[-1])
         one.grid(alpha=0.25)
         legend(one, above=True)
     return figure
@@ -134,11 +151,12 @@ def _draw_classes(ax: Axes, grid: Host, found: Predicted, x: Host, y: Host, clas
     ax.set(ylabel="probability", ylim=(-0.06, 1.1))
 
 
-def _mark_inducing(ax: Axes, subject: Subject) -> None:
+def _mark_inducing(ax: Axes, subject: Subject, values: Any) -> None:
     for i, Z in enumerate(inducing_inputs(subject.model).values()):
         style = {"marker": "^", "linestyle": "none", "color": f"C{3 + i}", "markersize": 5, "clip_on": False}
         label = "inducing inputs" if i == 0 else None
-        ax.plot(Z[:, 0], np.zeros(len(Z)), transform=ax.get_xaxis_transform(), label=label, **style)
+        at = along_axis(like_values(Z[:, 0], values))
+        ax.plot(at, np.zeros(len(Z)), transform=ax.get_xaxis_transform(), label=label, **style)
 
 
 # -- inducing inputs --------------------------------------------------------------------------------------------------
@@ -177,9 +195,9 @@ def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None 
         raise ValueError(f"columns has {len(where)} entries, but must have one or two.")
     figure, (one,) = panels(ax, 1, size=(5.4, 4.4) if len(where) == 2 else (6.0, 3.2))
     limits = [_limits(seen.values(column)) for column in where]
-    one.set_xlim(*limits[0])
+    one.set_xlim(*_drawn(seen, where[0], limits[0]))
     if len(where) == 2:
-        one.set_ylim(*limits[1])
+        one.set_ylim(*_drawn(seen, where[1], limits[1]))
     low, high = np.asarray(limits).T
     shown = {}
     for name, Z in groups.items():
@@ -188,7 +206,9 @@ def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None 
         label = f"{len(Z)} inducing inputs" + (f" ({beyond} beyond the plot)" if beyond else "")
         shown[f"{label}, {name}" if len(groups) > 1 else label] = Z[inside][:, where]
     (_draw_plane if len(where) == 2 else _draw_line)(one, seen, where, shown)
-    one.set_xlabel(seen.names[where[0]])
+    for column, is_vertical in zip(where, (False, True), strict=False):
+        name = seen.names[column]
+        label_axis(one, name.partition(SINCE)[0], _drawn(seen, column, limits[0]), vertical=is_vertical)
     one.grid(alpha=0.25)
     legend(one, above=True)
     return figure
@@ -200,20 +220,26 @@ def _limits(values: Any) -> tuple[float, float]:
     return low - reach, high + reach
 
 
+def _drawn(seen: ArrayTable, column: int, values: Any) -> Any:
+    """Return the values of a model column that are drawn: dates instead of the days of a column of dates."""
+    values = np.asarray(values)
+    return like_values(values, np.empty(0, dtype="M8[us]")) if SINCE in seen.names[column] else values
+
+
 def _draw_plane(ax: Axes, seen: ArrayTable, where: list[int], shown: dict[str, Any]) -> None:
     drawn, label = thin_rows(seen.rows)
     style = {**DATA, "color": "0.6", "markersize": 4}
-    ax.plot(seen.values(where[0])[drawn], seen.values(where[1])[drawn], label=label, **style)
+    ax.plot(*(_drawn(seen, column, seen.values(column)[drawn]) for column in where), label=label, **style)
     for i, (name, Z) in enumerate(shown.items()):
         style = {"linestyle": "none", "marker": "o^sDv"[i % 5], "color": f"C{3 + i}", "markersize": 5}
-        ax.plot(Z[:, 0], Z[:, 1], label=name, markeredgecolor="white", markeredgewidth=0.5, **style)
-    ax.set_ylabel(seen.names[where[1]])
+        points = (_drawn(seen, column, z) for column, z in zip(where, Z.T, strict=True))
+        ax.plot(*points, label=name, markeredgecolor="white", markeredgewidth=0.5, **style)
 
 
 def _draw_line(ax: Axes, seen: ArrayTable, where: list[int], shown: dict[str, Any]) -> None:
-    ax.hist(seen.values(where[0]), bins=BINS, color="0.75", label="data")
+    ax.hist(_drawn(seen, where[0], seen.values(where[0])), bins=BINS, color="0.75", label="data")
     step = 0.06 * ax.get_ylim()[1]
     for i, (name, Z) in enumerate(shown.items()):
         style = {"linestyle": "none", "marker": "^", "color": f"C{3 + i}", "markersize": 6}
-        ax.plot(Z[:, 0], np.full(len(Z), -step * (i + 1)), label=name, **style)
+        ax.plot(_drawn(seen, where[0], Z[:, 0]), np.full(len(Z), -step * (i + 1)), label=name, **style)
     ax.set_ylabel("rows")

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
+from agp.inspection import in_days
 from agp.random import generator
 
 DATA: dict[str, Any] = {"color": "0.3", "linestyle": "none", "marker": ".", "markeredgewidth": 0}
@@ -35,6 +37,21 @@ def panels(
         panels_of_plot = f"{count} panel{'s' if count > 1 else ''}"
         raise ValueError(f"ax holds {len(given)} axes, but the plot has {panels_of_plot}; pass {count} axes.")
     return given[0].figure, given  # type: ignore[return-value]
+
+
+def along_axis(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert durations, which matplotlib cannot draw, to days; return numbers and dates unchanged."""
+    return in_days(values) if values.dtype.kind == "m" else values
+
+
+def label_axis(ax: Axes, name: str, values: npt.NDArray[Any], *, vertical: bool = False) -> None:
+    """Label an axis with the name of a column, and with dates or the unit of durations if its values are such."""
+    axis = ax.yaxis if vertical else ax.xaxis
+    axis.set_label_text(f"{name} [days]" if values.dtype.kind == "m" else name)
+    if values.dtype.kind == "M":
+        locator = AutoDateLocator(minticks=3, maxticks=6)
+        axis.set_major_locator(locator)
+        axis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def band(ax: Axes, x: Any, lower: Any, upper: Any, colour: str, label: str | None, **style: Any) -> None:

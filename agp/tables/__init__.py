@@ -20,9 +20,22 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.tables._cells import CATEGORY, DAYS, DURATION, KINDS, NUMBER
+from agp.tables._cells import (
+    CATEGORY,
+    DAYS,
+    DAYS_UTC,
+    DURATION,
+    KINDS,
+    NUMBER,
+    ORDERED,
+    days_in,
+    kind_of,
+    numbers_in,
+    plain_column,
+)
 from agp.tables._columns import MISSING, as_frame
 from agp.tables._files import TABLES, check_file, npz_arrays, unknown_column_message
+from agp.tables._numbers import Style
 from agp.tables._open_rows import is_many, several_files
 from agp.tables._targets import (
     are_texts,
@@ -32,8 +45,10 @@ from agp.tables._targets import (
     factors_of,
     labels_of,
     missing_rows,
+    numbers_in_targets,
     numbers_of,
     positions_of,
     rows_with,
     task_of,
+    warn_about_texts,
 )

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
 
@@ -12,18 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.errors import require
+from agp.tables._numbers import LIMIT, Reading, Style, read_numbers
 
 nw: Any = require("narwhals.stable.v2", "tables need", "sklearn")
 
-NUMBER, CATEGORY = "number", "category"
+NUMBER, CATEGORY, ORDERED = "number", "category", "ordered"
 DAYS, DAYS_UTC, DURATION = "days since 1970-01-01", "days since 1970-01-01 UTC", "days"
-KINDS = {NUMBER: "numbers", CATEGORY: "text", DAYS: "dates", DAYS_UTC: "times with a time zone", DURATION: "durations"}
+KINDS = {
+    NUMBER: "numbers",
+    CATEGORY: "text",
+    ORDERED: "ordered categories",
+    DAYS: "dates",
+    DAYS_UTC: "times with a time zone",
+    DURATION: "durations",
+}
 """The kinds of columns, and what messages call them. The kinds of times are the units to which they are converted."""
 TIMES = (DAYS, DAYS_UTC, DURATION)
 NUMBERS: Any = (Real, Decimal)  # in Python, Decimal is not a subclass of Real
 DAY = dt.timedelta(days=1)
-PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-TRUTHS = {"true": 1.0, "false": 0.0}
 WHOLE_NUMBER = re.compile(r"([-+]?\d+)\.0*")
 """Matches text such as "10.0" or "10."."""
 # the shapes of dates and durations; cells are checked when they are converted
@@ -71,16 +78,107 @@ class ColumnError(ValueError):
         return f"{place}, column {self.column!r} {self.problem}{self._ending}"
 
 
+class Column:
+    """A column of a table. What its cells say is computed once, and for equal cells together.
+
+    Attributes
+    ----------
+    series, name, dtype
+        The narwhals series, its name and its type.
+    """
+
+    def __init__(self, series: Any) -> None:
+        self.series, self.name, self.dtype = series, series.name, series.dtype
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    @cached_property
+    def _distinct(self) -> tuple[list[Any], npt.NDArray[np.int64]]:
+        found: dict[Any, int] = {}
+        cells, gone = self.series.to_list(), np.asarray(self.series.is_null().to_list(), dtype=bool)
+        try:
+            index = np.fromiter((found.setdefault(cell, len(found)) for cell in cells), np.int64, len(cells))
+        except TypeError:  # lists and other cells without a hash
+            odd = next(cell for cell in cells if type(cell).__hash__ is None)
+            raise _mixed(self.name, [type(odd).__name__]) from None
+        used = np.zeros(len(found), dtype=bool)
+        used[index[~gone]] = True
+        distinct: dict[Any, int] = {}
+        places = np.full(len(found) + 1, -1)
+        for place, cell in enumerate(found):
+            cell = cell.strip() if isinstance(cell, str) else cell
+            if used[place] and cell != "":
+                places[place] = distinct.setdefault(cell, len(distinct))
+        return [*distinct], places[np.where(gone, -1, index)]
+
+    @property
+    def distinct(self) -> list[Any]:
+        """The different cells that are not missing, as Python objects; texts are without surrounding blanks."""
+        return self._distinct[0]
+
+    @property
+    def index(self) -> npt.NDArray[np.int64]:
+        """The position [N] of each cell in `distinct`, or -1 for missing cells and blanks."""
+        return self._distinct[1]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether all cells that are not missing are text, and not those of a categorical type."""
+        return self.dtype == nw.String or (
+            self.dtype == nw.Object and all(isinstance(cell, str) for cell in self.distinct)
+        )
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The numbers in the `distinct` texts, in the style that fits most of them."""
+        return read_numbers(self.distinct)
+
+    def reading_in(self, style: Style) -> Reading:
+        """Return the numbers in the `distinct` texts in a given style."""
+        known = vars(self).get("reading")
+        return known if known is not None and known.style == style else read_numbers(self.distinct, style)
+
+    @cached_property
+    def levels(self) -> list[str]:
+        """The level of each of the `distinct` cells."""
+        return [level_of(cell) for cell in self.distinct]
+
+    @cached_property
+    def order(self) -> list[str] | None:
+        """The levels of an ordered categorical type from the lowest to the highest; None for all other types."""
+        if self.dtype == nw.Enum:
+            declared = self.series.cat.get_categories().to_list()
+        elif self.dtype == nw.Categorical and self.series.implementation.is_pyarrow():
+            native = self.series.to_native()
+            declared = self.series.cat.get_categories().to_list() if native.type.ordered else []
+        else:
+            return None
+        levels = [level_of(cell) for cell in declared]
+        return levels if levels and len({*levels}) == len(levels) else None
+
+    def spread(self, values: Iterable[Any], missing: Any, kind: Any = np.float64) -> npt.NDArray[Any]:
+        """Return the value [N] of each cell, from those of the `distinct` cells and that of missing cells."""
+        return np.asarray([*values, missing], dtype=kind)[self.index]
+
+    def first_row(self, wrong: Iterable[bool]) -> int:
+        """Return the number of the first row whose cell is among the `distinct` cells that are wrong."""
+        return int(np.argmax(self.spread(wrong, missing=False, kind=bool)))
+
+
 def level_of(cell: Any, /) -> str:
     """Return the text that identifies the level in a cell.
 
     The numbers 10 and 10.0 and the texts "10" and "10.0" are one level, since a column of whole numbers turns into
-    floats if one of its cells is missing. Blanks around a text do not matter.
+    floats if one of its cells is missing. Dates without a time are levels such as "2020-12-31". Blanks around a text do
+    not matter.
     """
     if isinstance(cell, Integral) and not isinstance(cell, bool):
         return str(int(cell))
     if isinstance(cell, NUMBERS) and float(cell).is_integer() and not isinstance(cell, bool):
         return f"{cell + 0:.0f}"  # without the sign of zero
+    if isinstance(cell, dt.datetime) and cell.tzinfo is None and cell.time() == dt.time():
+        return str(cell.date())
     text = str(cell).strip()
     whole = WHOLE_NUMBER.fullmatch(text)
     return whole[1] if whole else text
@@ -113,28 +211,31 @@ def numbers_rows(values: npt.NDArray[Any], /) -> bool:
 # -- kinds ------------------------------------------------------------------------------------------------------------
 
 
-def plain_column(column: Any) -> Any:
-    """Return a narwhals series with a type that narwhals knows: times with a zone are converted to UTC if need be.
+def plain_column(series: Any) -> Column:
+    """Return a narwhals series as a column whose type narwhals knows.
 
-    Raise ColumnError for types that are neither numbers nor text nor times, such as periods and complex numbers.
+    Times with a zone are converted to UTC if need be, and sparse columns become dense. Raise ColumnError for types that
+    are neither numbers nor text nor times, such as periods and complex numbers.
     """
-    if column.dtype != nw.Unknown:
-        return column
-    native = column.to_native()
-    if column.implementation.is_pandas_like() and native.dtype.kind == "M":
-        # narwhals does not understand the names of all time zones
-        return nw.from_native(native.dt.tz_convert("UTC"), series_only=True)
-    if column.is_null().all():  # a type of its own in pyarrow and polars
-        return column.cast(nw.Float64)
-    raise _unusable(column.name, str(native.type if column.implementation.is_pyarrow() else native.dtype))
+    if series.dtype != nw.Unknown:
+        return Column(series)
+    native = series.to_native()
+    if series.implementation.is_pandas_like():
+        if native.dtype.kind == "M":  # narwhals does not understand the names of all time zones
+            return Column(nw.from_native(native.dt.tz_convert("UTC"), series_only=True))
+        if str(native.dtype).startswith("Sparse"):
+            return plain_column(nw.from_native(native.sparse.to_dense(), series_only=True))
+    if series.is_null().all():  # a type of its own in pyarrow and polars
+        return Column(nw.new_series(series.name, [None] * len(series), nw.Float64, backend=series.implementation))
+    raise _unusable(series.name, str(native.type if series.implementation.is_pyarrow() else native.dtype))
 
 
-def kind_of(column: Any) -> str:
-    """Return what a narwhals series holds: one of `KINDS`.
+def kind_of(column: Column) -> str:
+    """Return what a column holds: one of `KINDS`.
 
-    Text counts as numbers if all cells are plain numbers, or "true" and "false" in any case, and as times if all cells
-    are dates, or all are durations. Missing cells and cells of blanks do not matter; a column of them counts as
-    numbers.
+    Text counts as numbers if all cells are numbers of one style (`read_numbers`), or "true" and "false" in any case,
+    and as times if all cells are dates, or all are durations. Missing cells and cells of blanks do not matter; a column
+    of them counts as numbers.
 
     Raise ColumnError for mixed or unknown types, if most but not all of more than `MAX_MIXED` texts are numbers, and if
     dates are ambiguous.
@@ -143,25 +244,26 @@ def kind_of(column: Any) -> str:
     if dtype.is_numeric() or dtype == nw.Boolean:
         return NUMBER
     if dtype in (nw.Categorical, nw.Enum):
-        return CATEGORY
+        return CATEGORY if column.order is None else ORDERED
     if dtype == nw.Date or isinstance(dtype, nw.Datetime):
         return DAYS if dtype == nw.Date or dtype.time_zone is None else DAYS_UTC
     if isinstance(dtype, nw.Duration):
         return DURATION
     if dtype not in (nw.String, nw.Object):
         raise _unusable(column.name, str(dtype))
-    cells = column.drop_nulls()
-    return _kind_of_objects(column.name, (cells.unique() if dtype == nw.String else cells).to_list(), column)
+    return _kind_of_texts(column) if column.is_text else _kind_of_objects(column.name, column.distinct)
 
 
 def _unusable(name: Any, what: str) -> ColumnError:
     return ColumnError(name, f"holds {what}", "convert it to numbers, dates or text, or leave it out")
 
 
-def _kind_of_objects(name: Any, cells: list[Any], column: Any) -> str:
-    if all(isinstance(cell, str) for cell in cells):
-        texts = {cell.strip() for cell in cells} - {""}
-        return _kind_of_texts(texts, column)
+def _mixed(name: Any, types: list[str]) -> ColumnError:
+    held = f"holds {' and '.join(types)} values"
+    return ColumnError(name, held, "convert all of them to numbers or to text, or leave it out")
+
+
+def _kind_of_objects(name: Any, cells: list[Any]) -> str:
     if all(isinstance(cell, (*NUMBERS, np.bool_)) for cell in cells):
         return NUMBER
     kinds = {_kind_of_time(cell) for cell in cells}
@@ -172,8 +274,7 @@ def _kind_of_objects(name: Any, cells: list[Any], column: Any) -> str:
     if None not in kinds:
         held = " and ".join(what for kind, what in KINDS.items() if kind in kinds)
         raise ColumnError(name, f"holds {held}", "convert all of them to one kind, or leave it out")
-    types = " and ".join(sorted({type(cell).__name__ for cell in cells})[:3])
-    raise ColumnError(name, f"holds {types} values", "convert all of them to numbers or to text, or leave it out")
+    raise _mixed(name, sorted({type(cell).__name__ for cell in cells})[:3])
 
 
 def _kind_of_time(cell: Any) -> str | None:
@@ -184,109 +285,103 @@ def _kind_of_time(cell: Any) -> str | None:
     return DURATION if isinstance(cell, dt.timedelta) else None
 
 
-def _kind_of_texts(texts: set[str], column: Any) -> str:
-    plain = {text for text in texts if _number_in(text) is not None}
-    if plain == texts:
+def _kind_of_texts(column: Column) -> str:
+    texts, reading = column.distinct, column.reading
+    if reading.is_complete and reading.style is None:
         return NUMBER
     if all(DATE.fullmatch(text) or MONTH.fullmatch(text) for text in texts):
         return _kind_of_dates(column)
     if all(SPAN.fullmatch(text) for text in texts):
         return DURATION
-    if plain and len(texts) > MAX_MIXED:
-        cells = cells_of(column)
-        if mostly_numbers(cells):
-            raise _no_number(column.name, cells, next(i for i, cell in enumerate(cells) if cell and cell not in plain))
+    if reading.is_complete:
+        return NUMBER
+    if len(texts) > MAX_MIXED and mostly_numbers(column):
+        raise _no_number(column, reading)
     return CATEGORY
 
 
-def mostly_numbers(cells: list[Any]) -> bool:
-    """Whether at least half of the cells that are not missing are numbers as text."""
-    given = [cell for cell in cells if cell is not None]
-    return 2 * sum(_number_in(str(cell)) is not None for cell in given) >= len(given)
+def mostly_numbers(column: Column, reading: Reading | None = None) -> bool:
+    """Whether at least half of the texts in the cells that are not missing are numbers, by the given reading."""
+    wrong = column.spread([x is None for x in (reading or column.reading).numbers], missing=False, kind=bool)
+    return bool(2 * wrong.sum() <= (column.index >= 0).sum())
 
 
-def _no_number(name: Any, cells: Any, row: int) -> ColumnError:
-    problem = f"has {str(cells[row])[:MAX_CELL_CHARS]!r}"
-    return ColumnError(name, problem, "correct it, or empty the cell", row, "which is not a number")
+def _no_number(column: Column, reading: Reading) -> ColumnError:
+    row = column.first_row(x is None for x in reading.numbers)
+    text = column.distinct[column.index[row]]
+    what, remedy = "a number" if reading.style is None else reading.style.noun, "correct it, or empty the cell"
+    why = f"which is not {what}"
+    if LIMIT.fullmatch(text):
+        why, remedy = f"which is a limit, not {what}", "write a number, such as half of the limit, or empty the cell"
+    return ColumnError(column.name, f"has {text[:MAX_CELL_CHARS]!r}", remedy, row, why)
 
 
 # -- numbers and levels -----------------------------------------------------------------------------------------------
 
 
-def _number_in(text: str) -> float | None:
-    """Return the number that a text without surrounding blanks contains; None if it contains something else."""
-    return float(text) if PLAIN_NUMBER.fullmatch(text) else TRUTHS.get(text.lower())
+def numbers_in(column: Column, reading: Reading | None = None) -> npt.NDArray[np.float64]:
+    """Convert a column of numbers, Booleans or their texts to numbers [N], with NaN for missing cells.
 
-
-def numbers_in(column: Any) -> npt.NDArray[np.float64]:
-    """Convert a series of numbers, Booleans or their texts to numbers [N], with NaN for missing cells.
-
-    Raise ColumnError for cells that contain something else.
+    The default reading of texts is in the style that fits most of them. Raise ColumnError for cells that contain
+    something else.
     """
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
-        return column.cast(nw.Float64).to_numpy() if column.dtype != nw.Float64 else column.to_numpy()
-    return _by_cell(column, _cell_as_number, "which is not a number", "correct it, or empty the cell")
+        series = column.series
+        return series.cast(nw.Float64).to_numpy() if column.dtype != nw.Float64 else series.to_numpy()
+    if not column.is_text:
+        return column.spread(map(float, column.distinct), np.nan)
+    reading = reading or column.reading
+    if not reading.is_complete:
+        raise _no_number(column, reading)
+    return column.spread(reading.numbers, np.nan)
 
 
-def _cell_as_number(cell: Any) -> float | None:
-    return _number_in(cell) if isinstance(cell, str) else float(cell)
-
-
-def _by_cell(column: Any, convert: Callable[[Any], float | None], why: str, remedy: str) -> Any:
-    """Apply a function to the cells of a series of objects or text; missing cells become NaN.
+def _by_cell(column: Column, convert: Callable[[Any], float | None], why: str, remedy: str) -> Any:
+    """Apply a function to the cells of a column of objects or text; missing cells become NaN.
 
     Raise ColumnError for the first cell for which the function returns None.
     """
-    cells, numbers = cells_of(column), {None: np.nan}
-    for row, cell in enumerate(cells):
-        if cell not in numbers:
-            number = convert(cell)
-            if number is None:
-                raise ColumnError(column.name, f"has {str(cell)[:MAX_CELL_CHARS]!r}", remedy, row, why)
-            numbers[cell] = number
-    return np.asarray([numbers[cell] for cell in cells], dtype=np.float64)
+    numbers = [convert(cell) for cell in column.distinct]
+    if None in numbers:
+        row = column.first_row(number is None for number in numbers)
+        shown = str(column.distinct[column.index[row]])[:MAX_CELL_CHARS]
+        raise ColumnError(column.name, f"has {shown!r}", remedy, row, why)
+    return column.spread(numbers, np.nan)
 
 
-def cells_of(column: Any) -> list[Any]:
-    """Return the cells of a series: texts without surrounding blanks, and None for missing cells and blanks."""
-    cells = zip(column.to_list(), column.is_null().to_list(), strict=True)
-    return [None if gone else (cell.strip() or None if isinstance(cell, str) else cell) for cell, gone in cells]
-
-
-def is_empty(column: Any) -> bool:
-    """Whether all cells of a series are missing, blank or NaN."""
+def is_empty(column: Column) -> bool:
+    """Whether all cells of a column are missing, blank or NaN."""
+    series = column.series
     if column.dtype.is_float():
-        return bool((column.is_null() | column.is_nan()).all())
-    return bool(column.is_null().all()) or (
-        column.dtype == nw.String and not any(cell.strip() for cell in column.drop_nulls().unique().to_list())
-    )
+        return bool((series.is_null() | series.is_nan()).all())
+    return bool(series.is_null().all()) or (column.dtype == nw.String and not column.distinct)
 
 
-def levels_in(column: Any) -> list[str | None]:
+def levels_in(column: Column) -> list[str | None]:
     """Return the level in each cell of a categorical column, with None for missing cells."""
-    return [None if cell is None else level_of(cell) for cell in cells_of(column)]
+    return column.spread(column.levels, None, object).tolist()
 
 
 # -- times ------------------------------------------------------------------------------------------------------------
 
 
-def days_in(column: Any, kind: str) -> npt.NDArray[np.float64]:
-    """Convert a series of the given kind of times, or their texts, to days [N], with NaN for missing cells."""
+def days_in(column: Column, kind: str) -> npt.NDArray[np.float64]:
+    """Convert a column of the given kind of times, or their texts, to days [N], with NaN for missing cells."""
     if column.dtype == nw.Date or isinstance(column.dtype, nw.Datetime):
-        return column.dt.timestamp("us").cast(nw.Float64).to_numpy() / (DAY / dt.timedelta(microseconds=1))
-    if isinstance(column.dtype, nw.Duration) and (found := column.to_numpy()).dtype.kind == "m":
+        return column.series.dt.timestamp("us").cast(nw.Float64).to_numpy() / (DAY / dt.timedelta(microseconds=1))
+    if isinstance(column.dtype, nw.Duration) and (found := column.series.to_numpy()).dtype.kind == "m":
         return _days_of_numpy(found)
-    cells = cells_of(column)
-    if not any(isinstance(cell, str) for cell in cells):
-        return np.asarray([np.nan if cell is None else _days(cell) for cell in cells])
+    if not column.is_text:
+        return column.spread(map(_days, column.distinct), np.nan)
     if kind == DURATION:
         return _by_cell(column, _span_in_days, "which is not a duration", "write durations as in '3 days 12:00:00'")
+    texts = column.distinct
     try:  # fast for dates without a time zone in the form 2020-12-31
-        if not any(cell and ZONE.search(cell) for cell in cells):
-            return _days_of_numpy(np.asarray([cell or "NaT" for cell in cells], dtype="datetime64[us]"))
+        if not any(ZONE.search(text) for text in texts):
+            return column.spread(_days_of_numpy(np.asarray(texts, dtype="datetime64[us]")), np.nan)
     except ValueError:
         pass
-    day_first = _days_come_first(column.name, cells)
+    day_first = _days_come_first(column.name, texts)
     remedy = "write dates as in 2020-12-31"
     return _by_cell(column, lambda cell: _days_of_text(cell, day_first=day_first), "which is not a date", remedy)
 
@@ -358,12 +453,12 @@ def _clock(text: str | None) -> dt.time:
     return dt.time.fromisoformat(re.sub(r"\s+(?=[-+])", "", text if text[1:2] != ":" else f"0{text}"))
 
 
-def _days_come_first(name: Any, cells: list[str | None]) -> bool:
+def _days_come_first(name: Any, texts: list[str]) -> bool:
     """Whether days come before months in dates that do not begin with a year.
 
     Raise ColumnError if the order is ambiguous, or the dates have different formats.
     """
-    texts = [text for text in dict.fromkeys(cells) if text is not None and not text[:4].isdecimal()]
+    texts = [text for text in texts if not text[:4].isdecimal()]
     if not texts:
         return False
     dates = {first: [time_in(text, day_first=first) for text in texts] for first in (False, True)}
@@ -376,14 +471,13 @@ def _days_come_first(name: Any, cells: list[str | None]) -> bool:
     return possible[True]
 
 
-def _kind_of_dates(column: Any) -> str:
-    """Return the kind of a series of dates as text. Raise ColumnError if only some have a time zone."""
-    cells = cells_of(column)
-    _days_come_first(column.name, cells)
-    without = [row for row, cell in enumerate(cells) if cell is not None and not ZONE.search(cell)]
-    if len(without) == sum(cell is not None for cell in cells):
+def _kind_of_dates(column: Column) -> str:
+    """Return the kind of a column of dates as text. Raise ColumnError if only some have a time zone."""
+    _days_come_first(column.name, column.distinct)
+    without = [ZONE.search(text) is None for text in column.distinct]
+    if all(without):
         return DAYS
-    if without:
+    if any(without):
         problem, why = "has a time without a time zone", "but other cells have one"
-        raise ColumnError(column.name, problem, "add a time zone to every cell", without[0], why)
+        raise ColumnError(column.name, problem, "add a time zone to every cell", column.first_row(without), why)
     return DAYS_UTC

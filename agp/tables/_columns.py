@@ -12,12 +12,14 @@ from agp.errors import ColumnWarning
 from agp.repairs import outside
 from agp.tables._cells import (
     CATEGORY,
+    DAYS,
+    DAYS_UTC,
     KINDS,
     NUMBER,
+    ORDERED,
     TIMES,
-    TRUTHS,
+    Column,
     ColumnError,
-    cells_of,
     days_in,
     identifies_rows,
     is_empty,
@@ -29,12 +31,16 @@ from agp.tables._cells import (
     nw,
     plain_column,
 )
+from agp.tables._numbers import PERCENT, TRUTHS, Reading, Style, describe_numbers
 
 MISSING = ("refuse", "impute")
 UNSEEN = -1
 """The code of cells about which training says nothing: levels that did not occur, and missing cells beside them."""
 NAMELESS = ("", "__index_level_0__")
 """The names of columns that programs write before the first named column, in addition to "Unnamed: 0"."""
+DATES = (DAYS, DAYS_UTC)
+MAX_SHOWN = 6
+"""Maximum number of levels that a message lists."""
 FILL_IN = "fill it in, or set missing='impute'"
 
 
@@ -61,7 +67,7 @@ class Cells(NamedTuple):
     """The cells of N rows."""
 
     numbers: npt.NDArray[np.float64]
-    """Numbers, and times in days [N, D], with NaN for missing cells."""
+    """Numbers, times in days and positions of ordered levels [N, D], with NaN for missing cells."""
     codes: npt.NDArray[np.int64]
     """The positions [N, C] of categories among the levels of their columns, or `UNSEEN`."""
 
@@ -69,9 +75,11 @@ class Cells(NamedTuple):
 class Columns:
     """The columns of a training table.
 
-    Numbers, Booleans and their texts are numbers. Dates and times become days since 1970-01-01 (in UTC if they have a
-    time zone), and durations become days. Other text and categories become codes of levels (`level_of`). A data frame
-    of any library and a file with the same cells give the same columns.
+    Numbers, Booleans and their texts are numbers, also percentages, amounts of money, and numbers with decimal commas
+    or separators of thousands, if all cells of a column are of one style. Dates and times become days since 1970-01-01
+    (in UTC if they have a time zone), and durations become days. The levels of ordered categorical types become their
+    positions 0, 1 and so on. Other text and categories become codes of levels (`level_of`). A data frame of any library
+    and a file with the same cells give the same columns.
 
     Left out, with a warning, are columns without any cell, a first column of row numbers without a name, and columns of
     text or categories that only identify rows (`identifies_rows`), unless `keep` names them.
@@ -81,9 +89,15 @@ class Columns:
     table
         The names of all columns of the training table.
     kinds
-        The kind of each input, by name: "number", "category" or the unit of times.
+        The kind of each input, by name: "number", "category", "ordered" or the unit of times.
     levels
         The sorted levels of each category; None stands for a missing cell.
+    orders
+        The levels of each ordered category, from the lowest to the highest, including those that did not occur.
+    styles
+        How numbers are written, by column, unless they are plain. New texts are read in the same style.
+    ranges
+        The first and the last day of each column of dates.
     left_out
         The names of columns that are not used.
     """
@@ -93,11 +107,14 @@ class Columns:
         self.table: list[str] = []
         self.kinds: dict[str, str] = {}
         self.levels: dict[str, list[str | None]] = {}
+        self.orders: dict[str, list[str]] = {}
+        self.styles: dict[str, Style] = {}
+        self.ranges: dict[str, tuple[float, float]] = {}
         self.left_out: list[str] = []
 
     @property
     def numbers(self) -> list[str]:
-        """The names of the columns of numbers and times."""
+        """The names of the columns of numbers, times and ordered categories."""
         return [name for name, kind in self.kinds.items() if kind != CATEGORY]
 
     @property
@@ -119,18 +136,20 @@ class Columns:
             names = ", ".join(map(str, frame.columns))[:200]
             raise ValueError(f"keep names the column {unknown[0]!r}, but the columns are {names}.")
         self.table = [*frame.columns]
-        remark_on = {name: self._learn_column(name, frame.get_column(name)) for name in self.table}
+        columns = {name: plain_column(frame.get_column(name)) for name in self.table}
+        remark_on = {name: self._learn_column(name, column) for name, column in columns.items()}
         remarks = [f"column {name!r} {remark}." for name, remark in remark_on.items() if remark]
         if not self.kinds:
             raise ValueError(f"no column is left for inputs: {remarks[0]}")
-        cells = self.read(frame)
+        cells = self._read(columns, len(frame))
+        self._learn_ranges(cells.numbers)
         for text in [*remarks, *self._remarks_on_row_numbers(cells.numbers)]:
             warnings.warn(text, ColumnWarning, stacklevel=outside())
         return cells
 
-    def _learn_column(self, name: str, column: Any) -> str | None:
+    def _learn_column(self, name: str, column: Column) -> str | None:
         """Learn the kind and the levels of a column. Return a remark if it is left out, or its kind is doubtful."""
-        column, kept, remark = plain_column(column), name in self.keep, None
+        kept, remark = name in self.keep, None
         if not kept and (reason := self._why_left_out(name, column)):
             self.left_out.append(name)
             return f"is left out, because {reason}"
@@ -139,26 +158,35 @@ class Columns:
             levels = levels_in(column)
             if not kept and identifies_rows(levels):
                 self.left_out.append(name)
-                shown = next(str(level) for level in levels if level is not None)[:30]
+                shown = column.levels[0][:30]
                 reason = f"most rows have a value that no other row has, such as {shown!r}"
                 return f"is left out, because {reason}; to use it as an input, name it in keep"
             self.levels[name] = sorted({*levels}, key=lambda level: (level is None, level or ""))
-            if column.dtype == nw.String and mostly_numbers(levels):
+            if column.dtype == nw.String and mostly_numbers(column):
                 remark = "holds numbers and other text, which are used as categories; correct cells that are errors"
-        elif kind == NUMBER and column.dtype == nw.String and _first_text(column).lower() not in TRUTHS:
+        elif kind == ORDERED:
+            self.orders[name] = column.order or []
+        elif kind == NUMBER and column.is_text and column.distinct and column.distinct[0].lower() not in TRUTHS:
+            if column.reading.style is not None:
+                self.styles[name] = column.reading.style
             advice = "convert the column to a categorical type if they are names of categories"
-            remark = f"holds numbers as text, which are used as numbers; {advice}"
+            remark = f"{describe_numbers(column.distinct, column.reading)}; {advice}"
         self.kinds[name] = kind
         return remark
 
-    def _why_left_out(self, name: str, column: Any) -> str | None:
+    def _learn_ranges(self, numbers: npt.NDArray[np.float64]) -> None:
+        for name, days in zip(self.numbers, numbers.T, strict=True):
+            if self.kinds[name] in DATES and (known := days[~np.isnan(days)]).size:
+                self.ranges[name] = float(known.min()), float(known.max())
+
+    def _why_left_out(self, name: str, column: Column) -> str | None:
         """Return why a column is no input whatever it holds, or None."""
         if is_empty(column):
             return "it is empty"
         nameless = str(name) in NAMELESS or str(name).startswith("Unnamed: ")
         if not nameless or name != self.table[0] or len(self.table) < 2 or not column.dtype.is_integer():
             return None
-        return "it has no name, and contains row numbers" if column.n_unique() == len(column) else None
+        return "it has no name, and contains row numbers" if column.series.n_unique() == len(column) else None
 
     def _remarks_on_row_numbers(self, numbers: npt.NDArray[np.float64]) -> list[str]:
         remarks = []
@@ -171,20 +199,25 @@ class Columns:
 
     def read(self, frame: Any) -> Cells:
         """Convert the inputs of a narwhals data frame with the same columns. Raise ColumnError for unsuitable cells."""
-        numbers = [self._numbers(name, frame) for name in self.numbers]
-        codes = [self._codes(name, frame) for name in self.levels]
-        none = np.zeros((len(frame), 0))
+        return self._read({name: plain_column(frame.get_column(name)) for name in self.kinds}, len(frame))
+
+    def _read(self, columns: dict[str, Column], rows: int) -> Cells:
+        numbers = [self._numbers(name, columns[name]) for name in self.numbers]
+        codes = [self._codes(name, columns[name]) for name in self.levels]
+        none = np.zeros((rows, 0))
         return Cells(
             np.stack(numbers, axis=1) if numbers else none,
             np.stack(codes, axis=1) if codes else none.astype(np.int64),
         )
 
-    def _numbers(self, name: str, frame: Any) -> npt.NDArray[np.float64]:
-        column, kind = plain_column(frame.get_column(name)), self.kinds[name]
+    def _numbers(self, name: str, column: Column) -> npt.NDArray[np.float64]:
+        kind = self.kinds[name]
         if is_empty(column):
             numbers = np.full(len(column), np.nan)
-        elif kind == NUMBER and column.dtype == nw.String and mostly_numbers(cells_of(column)):
-            numbers = numbers_in(column)  # names the first cell that is no number
+        elif kind == ORDERED:
+            numbers = self._positions(name, column)
+        elif kind == NUMBER and (reading := self._reading(name, column)) is not None:
+            numbers = numbers_in(column, reading)  # names the first cell that is no number
         elif (now := kind_of(column)) == kind:
             numbers = numbers_in(column) if kind == NUMBER else days_in(column, kind)
         else:
@@ -197,28 +230,58 @@ class Columns:
             raise ColumnError(name, "has a missing cell", FILL_IN, int(np.argmax(np.isnan(numbers))))
         return numbers
 
-    def _codes(self, name: str, frame: Any) -> npt.NDArray[np.int64]:
-        levels = levels_in(plain_column(frame.get_column(name)))
-        if self.missing == "refuse" and None in levels:
-            raise ColumnError(name, "has a missing cell", FILL_IN, levels.index(None))
+    def _reading(self, name: str, column: Column) -> Reading | None:
+        """Read new texts as numbers in the style of training; return None for no text, or mostly other texts.
+
+        Without a style in training, it is the one that fits most of the new texts. Raise ColumnError if their commas
+        may be decimal marks.
+        """
+        if not column.is_text:
+            return None
+        if (style := self.styles.get(name)) is not None:
+            reading = column.reading_in(style)
+            return reading if mostly_numbers(column, reading) else None
+        reading = column.reading
+        if reading.is_ambiguous:
+            row = column.first_row("," in text for text in column.distinct)
+            shown, why = column.distinct[column.index[row]], "whose comma may be a decimal mark"
+            raise ColumnError(name, f"has {shown!r}", "write numbers without commas", row, why)
+        if reading.is_complete and reading.style is not None and reading.style.unit == PERCENT:
+            problem = "holds percentages, but held plain numbers in training"
+            raise ColumnError(name, problem, "remove the percent signs, or train again")
+        return reading if mostly_numbers(column, reading) else None
+
+    def _positions(self, name: str, column: Column) -> npt.NDArray[np.float64]:
+        """Return the positions [N] of ordered levels. Raise ColumnError for a level that is not one of them."""
+        order = self.orders[name]
+        place = {level: float(position) for position, level in enumerate(order)}
+        unknown = [level not in place for level in column.levels]
+        if any(unknown):
+            row = column.first_row(unknown)
+            shown = f"{', '.join(map(repr, order[:MAX_SHOWN]))}{', ...' if len(order) > MAX_SHOWN else ''}"
+            why = f"which is not one of the ordered levels {shown}"
+            problem = f"has {column.levels[column.index[row]][:30]!r}"
+            raise ColumnError(name, problem, "correct it, or train again with this level in the order", row, why)
+        return column.spread([place[level] for level in column.levels], np.nan)
+
+    def _codes(self, name: str, column: Column) -> npt.NDArray[np.int64]:
+        if self.missing == "refuse" and (column.index < 0).any():
+            raise ColumnError(name, "has a missing cell", FILL_IN, int(np.argmax(column.index < 0)))
         code_of = {level: code for code, level in enumerate(self.levels[name])}
-        codes = np.asarray([code_of.get(level, UNSEEN) for level in levels], dtype=np.int64)
+        found = [code_of.get(level, UNSEEN) for level in column.levels]
+        codes = column.spread(found, code_of.get(None, UNSEEN), np.int64)
         if len(code_of) == 1 and (codes == UNSEEN).any():
             row = int(np.argmax(codes == UNSEEN))
+            level = None if column.index[row] < 0 else column.levels[column.index[row]]
             why = f"but {self.levels[name][0]!r} in all training rows, so its effect is unknown"
             remedy = "fit to rows with several values, or without this column"
-            raise ColumnError(name, f"has {levels[row]!r}", remedy, row, why)
+            raise ColumnError(name, f"has {level!r}", remedy, row, why)
         return codes
 
     def unseen(self, frame: Any) -> dict[str, list[str]]:
         """Return the sorted levels of a data frame that did not occur in training, by column."""
         found = {}
         for name, known in self.levels.items():
-            if new := {*levels_in(plain_column(frame.get_column(name)))} - {*known, None}:
-                found[name] = sorted(map(str, new))
+            if new := {*plain_column(frame.get_column(name)).levels} - {*known}:
+                found[name] = sorted(new)
         return found
-
-
-def _first_text(column: Any) -> str:
-    """Return the first text of a series of text."""
-    return next(cell for cell in column.drop_nulls().to_list() if cell.strip()).strip()

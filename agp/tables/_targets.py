@@ -1,12 +1,17 @@
 """The targets of a table: numbers or labels."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from agp.tables._cells import NUMBER, cells_of, is_empty, kind_of, level_of, numbers_in, nw, plain_column
+from agp.errors import ColumnWarning
+from agp.repairs import outside
+from agp.tables._cells import NUMBER, Column, is_empty, kind_of, level_of, numbers_in, nw, plain_column
+from agp.tables._columns import as_frame
 from agp.tables._files import TableFile
+from agp.tables._numbers import describe_numbers
 
 MAX_CLASSES = 50
 MAX_WHOLE_CLASSES = 20
@@ -16,7 +21,14 @@ TRUTHS = {"true": 1, "false": 0}
 
 def rows_with(table: TableFile, targets: list[str]) -> npt.NDArray[np.bool_]:
     """Return a mask [N] of the rows that have at least one target."""
-    return np.any([[cell is not None for cell in cells_of(table.frame.get_column(name))] for name in targets], axis=0)
+    return np.any([~_missing(table.frame.get_column(name)) for name in targets], axis=0)
+
+
+def _missing(series: Any) -> npt.NDArray[np.bool_]:
+    """Return a mask [N] of the cells that are missing or blank."""
+    if series.dtype in (nw.String, nw.Object):
+        return Column(series).index < 0
+    return np.asarray(series.is_null().to_list(), dtype=bool)
 
 
 def task_of(table: TableFile, target: str, rows: Any) -> str:
@@ -26,7 +38,7 @@ def task_of(table: TableFile, target: str, rows: Any) -> str:
         with table.places(np.flatnonzero(rows)):
             of_numbers = kind_of(plain_column(column)) == NUMBER and not _truths(column)
         return "regression" if of_numbers else "classification"
-    values, counts = np.unique(numbers_in(column), return_counts=True)
+    values, counts = np.unique(numbers_in(Column(column)), return_counts=True)
     whole = len(values) == 2 or (len(values) <= MAX_WHOLE_CLASSES and bool((values == np.arange(len(values))).all()))
     return "classification" if whole and len(values) > 1 and counts.min() > 1 else "regression"
 
@@ -55,13 +67,52 @@ def numbers_of(
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
+def warn_about_texts(table: TableFile, targets: list[str]) -> None:
+    """Warn about targets whose numbers are text, and say how they are read."""
+    for name in targets:
+        column = plain_column(table.frame.get_column(name))
+        if column.is_text and column.distinct and kind_of(column) == NUMBER:
+            _warn(f"the target {name!r}", column)
+
+
+def _warn(what: str, column: Column) -> None:
+    warnings.warn(f"{what} {describe_numbers(column.distinct, column.reading)}.", ColumnWarning, stacklevel=outside())
+
+
+def numbers_in_targets(y: Any) -> Any:
+    """Convert texts of numbers in a series, or in the columns of a data frame, to numbers, and warn about it.
+
+    Return a NumPy array for a data frame, and anything else without texts of numbers unchanged. Raise ColumnError if
+    most but not all of a target's texts are numbers, and TypeError if a data frame is lazy.
+    """
+    if (frame := as_frame(y, "y")) is not None:
+        found = {name: _numbers_in_series(frame.get_column(name)) for name in frame.columns}
+        if all(numbers is None for numbers in found.values()):
+            return frame.to_numpy()
+        return np.stack([frame.get_column(name).to_numpy() if x is None else x for name, x in found.items()], axis=1)
+    series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
+    numbers = _numbers_in_series(series) if isinstance(series, nw.Series) else None
+    return y if numbers is None else numbers
+
+
+def _numbers_in_series(series: Any) -> npt.NDArray[np.float64] | None:
+    """Return the numbers in a series of text, and warn about them; None if it holds something else."""
+    if series.dtype not in (nw.String, nw.Object):
+        return None
+    column = Column(series)
+    if not column.is_text or not column.distinct or kind_of(column) != NUMBER or _truths(series):
+        return None
+    _warn(f"the target {series.name!r}" if series.name else "y", column)  # polars has "" instead of None
+    return numbers_in(column)
+
+
 def _numbers(table: TableFile, name: str, rows: Any, *, remedy: str, kind: str) -> npt.NDArray[np.float64]:
-    column = table.frame.get_column(name)
-    if is_empty(column):
-        return np.full(int(rows.sum()), np.nan)
     with table.places():
-        if kind_of(plain_column(column)) != NUMBER:
-            shown = next(repr(cell) for cell in cells_of(column) if cell is not None)
+        column = plain_column(table.frame.get_column(name))
+        if is_empty(column):
+            return np.full(int(rows.sum()), np.nan)
+        if kind_of(column) != NUMBER:
+            shown = repr(next(iter(column.series.drop_nulls().to_list())))
             raise ValueError(f"{table.path}: {kind} {name!r} is text, such as {shown:.40}; {remedy}.")
         numbers = numbers_in(column)
     if (infinite := np.isinf(numbers)).any():
@@ -123,7 +174,7 @@ def labels_of(
     elif column.dtype.is_integer() or column.dtype == nw.Boolean:
         labels = column.to_numpy()
     elif _truths(column):
-        labels = numbers_in(column) == 1.0
+        labels = numbers_in(Column(column)) == 1.0
     else:
         labels = np.asarray([level_of(label) for label in column.to_list()])
     count = len(np.unique(labels))
@@ -154,9 +205,7 @@ def category_order(y: Any) -> list[Any] | None:
 
 def _truths(column: Any) -> bool:
     """Whether all cells of a series that are not missing are Booleans, or "true" and "false" in any case."""
-    return column.dtype == nw.Boolean or all(
-        cell is None or str(cell).lower() in TRUTHS for cell in dict.fromkeys(cells_of(column))
-    )
+    return column.dtype == nw.Boolean or all(str(cell).lower() in TRUTHS for cell in plain_column(column).distinct)
 
 
 def check_label_order(table: TableFile, target: str, labels: Any) -> None:

@@ -325,7 +325,8 @@ def test_dates_become_days(fit, shell, form):
     assert f"t.csv: {SINCE}{zone}\n" in out
     found = agp.load("m.safetensors")
     np.testing.assert_array_equal(found.model_.X[:, 0], (MONTHS - pd.Timestamp(0)).dt.days)
-    assert f"columns    when: date (days since 1970-01-01{zone})\n" in shell("describe", "m.safetensors")[1]
+    days = f"2020-01-01 to 2024-12-01; days since 1970-01-01{zone}"
+    assert f"columns    when: date ({days})\n" in shell("describe", "m.safetensors")[1]
     assert shell("predict", "m.safetensors", "t.csv", "-q", "--out", "p.csv")[0] == 0
     frame = pd.DataFrame({"when": MONTHS.dt.tz_localize("UTC") if zone else MONTHS})
     np.testing.assert_allclose(pd.read_csv("p.csv")["mean"], found.predict(frame))
@@ -381,7 +382,7 @@ def test_columns_of_typed_tables_are_taken(shell, refused, tmp_path):
         "price: number",
         "flag: number",
         "kind: text (round, square)",
-        "day: date (days since",
+        "day: date (2020-01-01 to 2020-01-28; days since",
         "span: duration",
     ):
         assert word in out
@@ -826,6 +827,34 @@ def test_a_model_is_described(fit, shell):
         "kernel.lengthscale ",
     ):
         assert word in out
+
+
+@pytest.mark.slow
+def test_dates_orders_and_texts_of_numbers_are_described_and_predicted(fit, shell):
+    pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
+    sizes = pd.Categorical(TABLE["kind"], ["square", "round", "flat"], ordered=True)
+    day = pd.Timestamp("2020-02-28 23:00") + pd.to_timedelta(np.arange(N), unit="D")
+    table = TABLE.assign(kind=sizes, chord=[f"{x:.2f}%" for x in TABLE["chord"]], day=day)
+    table.to_parquet("t.parquet")
+    call = ["t.parquet", "--target", "sound", "--out", "m.safetensors", "--kernel", "rbf", "--max-steps", "8"]
+    status, out, err = shell("fit", *call)
+    assert status == 0, err
+    assert "column 'kind' holds ordered categories, which become 0, 1, ...: square < round < flat\n" in out
+    assert "column 'chord' holds percentages as text, such as" in err
+    status, out, err = shell("describe", "m.safetensors")
+    assert status == 0, err
+    assert "kind: ordered (square < round < flat)\n" in out
+    assert "chord: number (written as a percentage)\n" in out
+    assert f"day: date (2020-02-28 to {day[-1]:%Y-%m-%d}; days since 1970-01-01)\n" in out
+    new = table.head(3).assign(kind=["flat", "round", "square"])
+    new.to_csv("new.csv", index=False)
+    assert shell("predict", "m.safetensors", "new.csv", "--out", "p.parquet", "-q")[0] == 0
+    expected = agp.load("m.safetensors").predict(new.drop(columns="sound"))
+    np.testing.assert_array_equal(pd.read_parquet("p.parquet")["mean"], expected)
+    new.assign(kind="oval").to_csv("new.csv", index=False)
+    status, _, err = shell("predict", "m.safetensors", "new.csv")
+    assert status == 2
+    assert "new.csv: line 2, column 'kind' has 'oval', which is not one of the ordered levels 'square', 'round'" in err
 
 
 @pytest.mark.slow

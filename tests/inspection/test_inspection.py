@@ -8,7 +8,7 @@ import pytest
 from helpers import STRICT
 
 import agp
-from agp.errors import ConvergenceWarning
+from agp.errors import ColumnWarning, ConvergenceWarning
 from agp.estimators import GPClassifier, GPRegressor
 from agp.inspection import _subject, as_table, average_prediction, inducing_inputs, partial_dependence, subject_of
 
@@ -173,6 +173,49 @@ def test_tables_keep_the_kind_of_their_columns():
             as_table(wrong)
     with pytest.raises(TypeError, match="X is a str, but must be an array, a list of lists, or a data frame"):
         as_table("table.csv")
+
+
+TIMES = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(120) * 9, unit="D")
+OF_COLUMN = {
+    "dates": (TIMES, "M"),
+    "text of dates": (TIMES.strftime("%d.%m.%Y"), "M"),
+    "times of a zone": (TIMES.tz_localize("UTC").tz_convert("America/New_York"), "M"),
+    "durations": (TIMES - TIMES[0], "m"),
+    "percentages": ([f"{i}%" for i in range(120)], "f"),
+}
+
+
+@pytest.mark.parametrize("library", ["pandas", "pyarrow", "polars"])
+@pytest.mark.parametrize("kind", OF_COLUMN)
+def test_effects_of_dates_and_texts_of_numbers_lie_on_a_grid(kind, library):
+    cells, dtype = OF_COLUMN[kind]
+    frame = pd.DataFrame({"c": cells, "kind": np.where(np.arange(120) % 2, "a", "b")})
+    if library != "pandas":
+        pytest.importorskip(library, reason=f"{library} is not installed: not executed")
+        narwhals = pytest.importorskip("narwhals.stable.v2").from_native(frame)
+        frame = narwhals.to_arrow() if library == "pyarrow" else narwhals.to_polars()
+    y = np.arange(120) / 60.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ColumnWarning)
+        model = GPRegressor(kernel="linear", max_steps=20, random_state=0).fit(frame, y)
+    effect = partial_dependence(model, frame, "c")
+    assert (effect.values.dtype.kind, effect.is_number, len(effect.values)) == (dtype, True, 25)
+    positions = (
+        effect.values.astype(float) if dtype == "f" else (effect.values - effect.values[0]) / np.timedelta64(1, "D")
+    )
+    slope = np.polyfit(positions, effect.mean[:, 0], 1)[0]
+    assert slope * (1.0 if dtype == "f" else 9.0) == pytest.approx(1.0 / 60.0, rel=0.05)
+    if dtype == "M":
+        assert np.datetime64("2020-01-01") <= effect.values[0] < np.datetime64("2020-02-01")
+
+
+def test_effects_of_ordered_categories_are_in_their_order():
+    sizes = pd.Categorical(np.asarray(["L", "S", "M", "M"] * 10), ["S", "M", "L", "XL"], ordered=True)
+    frame = pd.DataFrame({"size": sizes, "x": np.arange(40.0) / 7.0})
+    model = GPRegressor(kernel="linear", max_steps=20).fit(frame, 2.0 * sizes.codes + 0.1 * np.sin(np.arange(40)))
+    effect = partial_dependence(model, frame, "size")
+    assert (effect.values.tolist(), effect.is_number) == (["S", "M", "L"], False)
+    np.testing.assert_allclose(effect.mean[:, 0], [0.0, 2.0, 4.0], atol=0.1)
 
 
 def test_what_is_no_model_is_refused_by_name():

@@ -385,6 +385,30 @@ def test_effects_on_several_classes_have_a_line_each(tmp_path):
     np.testing.assert_allclose(sum(points(line)[:, 1] for line in figure.axes[0].lines), 1.0, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_dates_are_drawn_on_an_axis_of_dates(tmp_path):
+    when = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(60) * 18, unit="D")
+    table = pd.DataFrame({"when": when, "text": when.strftime("%Y-%m-%d"), "took": when - when[0]})
+    y = np.sin(np.arange(60) / 10.0)
+    model = GPRegressor(kernel="rbf", max_steps=5).fit(table, y)
+    figure = saved(plot_effects(model, table), tmp_path)
+    assert [ax.get_xlabel() for ax in figure.axes] == ["when", "text", "took [days]"]
+    for ax in figure.axes[:2]:
+        assert ax.lines[0].get_xdata().dtype.kind == "M"
+        assert {"2020", "2021", "2022"} & {label.get_text() for label in ax.get_xticklabels()}
+    assert figure.axes[2].lines[0].get_xdata().max() == pytest.approx(59 * 18, abs=20)
+    model = GPRegressor(method="sgpr", kernel="rbf", num_inducing=7, max_steps=5).fit(table[["when"]], y)
+    (ax,) = saved(plot_fit(model, table[["when"]], y), tmp_path).axes
+    shown = {str(line.get_label()): line for line in ax.lines}
+    np.testing.assert_array_equal(shown["data"].get_xdata(), when.to_numpy())
+    Z = leaves(model.model_)["process.inducing.Z"][:, 0]
+    for at in (shown["inducing inputs"], saved(plot_inducing(model, table[["when"]]), tmp_path).axes[0].lines[0]):
+        days = (at.get_xdata() - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")
+        assert np.isin(days.round(6), Z.round(6)).all()
+    (ax,) = plot_inducing(model, table[["when"]]).axes
+    assert ax.get_xlabel() == "when"
+
+
 def test_effects_of_many_columns_need_a_choice():
     many = RNG.standard_normal((20, 13))
     model = agp.GPR.from_data(many, many[:, :1])

@@ -1,6 +1,8 @@
 """What the cells of columns mean, and what is said of columns that cannot be used."""
 
 import datetime as dt
+import time
+import warnings
 from decimal import Decimal
 
 import numpy as np
@@ -9,7 +11,8 @@ import pytest
 pd = pytest.importorskip("pandas", reason="data frames are those of pandas")
 nw = pytest.importorskip("narwhals.stable.v2", reason="tables need narwhals")
 
-from agp.tables import CATEGORY, DAYS, DURATION, NUMBER, UNSEEN, ColumnError, Columns, as_frame  # noqa: E402
+from agp.errors import ColumnWarning  # noqa: E402
+from agp.tables import CATEGORY, DAYS, DURATION, NUMBER, ORDERED, UNSEEN, ColumnError, Columns, as_frame  # noqa: E402
 from agp.tables._cells import DAYS_UTC, kind_of, plain_column, time_in  # noqa: E402
 
 DATES = pd.Series(pd.date_range("2023", periods=40, freq="6h", tz="America/New_York"))
@@ -26,7 +29,17 @@ KINDS = {
     "a few numbers and a word": (["4", "6", "rotary", "4"], CATEGORY),
     "words and some numbers": (["1", "b", "c"], CATEGORY),
     "words and Booleans": (["a", True], CATEGORY),
-    "ranges": (pd.cut(pd.Series([1.0, 2.0, 3.0]), 2), CATEGORY),
+    "ranges": (pd.cut(pd.Series([1.0, 2.0, 3.0]), 2), ORDERED),
+    "grades": (pd.Categorical(["low", None, "high"], ["low", "middle", "high"], ordered=True), ORDERED),
+    "dates as categories": (pd.Categorical(pd.to_datetime(["2023-01-01", "2023-01-02"])), CATEGORY),
+    "percentages": (["12%", "3.5 %", "-1%", None], NUMBER),
+    "money": (["$1,200", "$ 0.50", "-$3", "($4)", "0"], NUMBER),
+    "decimal commas": (["1,5", "1.000,25", "3"], NUMBER),
+    "limits": (["< 5", "< 10", "> 20"], CATEGORY),
+    "units": (["12 kg", "3 kg"], CATEGORY),
+    "two currencies": (["$5", "€7"], CATEGORY),
+    "some percentages": (["5%", "7"], CATEGORY),
+    "words with commas": (["1, 5", "a,b"], CATEGORY),
     "dates as text": (["2023-01-31", "2023-2-1"], DAYS),
     "months": (["2023-01", "2023-02"], DAYS),
     "days first": (["31.1.2023", "1.2.2023"], DAYS),
@@ -88,7 +101,32 @@ BAD = {
     "dates and durations": ([dt.date(2023, 1, 1), dt.timedelta(1)], "holds dates and durations; convert all of them"),
     "clocks": ([dt.time(12)], "holds time values; convert all of them to numbers or to text, or leave it out"),
     "periods": (pd.Series(pd.period_range("2023", periods=3, freq="M")), r"holds period\[M\]; convert it to numbers"),
-    "sparse": (pd.Series(pd.arrays.SparseArray([0.0, 1.0])), "holds Sparse"),
+    "ranges of one type": (
+        pd.Series(pd.interval_range(0, 3)),
+        r"holds interval\[int64, right\]; convert it to numbers",
+    ),
+    "lists": ([[1], [2]], "holds list values; convert all of them to numbers or to text, or leave it out"),
+    "bytes": ([b"a", b"b"], "holds bytes values; convert all of them to numbers or to text, or leave it out"),
+    "an error among percentages": (
+        [*(f"{i}%" for i in range(12)), "x"],
+        "'x' in row 12, which is not a percentage; correct it, or empty the cell",
+    ),
+    "a number among percentages": (
+        [*(f"{i}%" for i in range(12)), "0.5"],
+        "'0.5' in row 12, which is not a percentage",
+    ),
+    "a currency among another": (
+        [*(f"${i}" for i in range(12)), "€5"],
+        r"'€5' in row 12, which is not an amount in \$",
+    ),
+    "a point among commas": (
+        [*(f"{i},5" for i in range(12)), "1.5"],
+        "'1.5' in row 12, which is not a number with a decimal comma",
+    ),
+    "limits among numbers": (
+        [*(f"{i},000" for i in range(1, 13)), "< 5"],
+        "'< 5' in row 12, which is a limit, not a number; write a number, such as half of the limit, or empty the cell",
+    ),
     "complex": ([1j, 2.0], "holds complex128; convert it to numbers, dates or text, or leave it out"),
     "infinite": ([1.0, np.inf], "has an infinite number in row 1; correct it, or empty the cell"),
     "missing": ([1.0, None], "has a missing cell in row 1; fill it in, or set missing='impute'"),
@@ -124,6 +162,204 @@ def test_cells_become_numbers_and_codes():
     new = as_frame(pd.DataFrame({"kind": ["c", "a "], "x": [1, 2]}))
     np.testing.assert_array_equal(columns.read(new).codes[:, 0], [UNSEEN, 0])
     assert columns.unseen(new) == {"kind": ["c"]}
+
+
+# -- numbers as people write them -------------------------------------------------------------------------------------
+
+NUMBERS = {
+    "percentages": (["12%", " 3.5 % ", "(1%)"], [12.0, 3.5, -1.0], r"percentages as text, such as '12%', .*12% is 12"),
+    "commas of thousands": (["1,000", "12"], [1000.0, 12.0], "commas read as separators of thousands because three"),
+    "commas and points": (["1,054.95", "1,000"], [1054.95, 1000.0], "such as '1,054.95', .* of thousands; convert"),
+    "Indian numbers": (["12,34,567", "1"], [1234567.0, 1.0], "separators of thousands; convert"),
+    "dollars": (["$1,200", "-$5.50", "+3"], [1200.0, -5.5, 3.0], r"amounts of money as text, such as '\$1,200'"),
+    "euros": (["€ 9.50", "1 000 €"], [9.5, 1000.0], "amounts of money as text, such as '€ 9.50'"),
+    "parentheses": (["(1,200.5)", "7"], [-1200.5, 7.0], "parentheses read as minus signs"),
+    "decimal commas": (
+        ["1,5", "-2,25"],
+        [1.5, -2.25],
+        "such as '1,5', which are used as numbers, with commas read as dec",
+    ),
+    "a zero before the comma": (["1,500", "0,250"], [1.5, 0.25], "commas read as decimal marks; convert"),
+    "points of thousands": (["1.500", "2.000,5"], [1500.0, 2000.5], "commas read as decimal marks"),
+    "points alone": (["1.500.000", "2"], [1.5e6, 2.0], "such as '1.500.000'"),
+    "blanks": (["1 000", "12 345 678"], [1000.0, 12345678.0], "such as '1 000', which are used as numbers; convert"),
+    "narrow blanks": (["1\u00a0000", "2\u202f000,5"], [1000.0, 2000.5], "commas read as decimal marks"),
+    "apostrophes": (["1'000.5", "2"], [1000.5, 2.0], "numbers as text"),
+    "minus signs": (["\u22125", "2"], [-5.0, 2.0], "numbers as text"),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_read_as_people_write_them(name):
+    cells, expected, words = NUMBERS[name]
+    columns = Columns("impute")
+    with pytest.warns(ColumnWarning, match=words) as told:
+        found = columns.learn(as_frame(pd.DataFrame({"c": [*cells, None]})))
+    assert len(told) == 1
+    np.testing.assert_array_equal(found.numbers[:, 0], [*expected, np.nan])
+    again = columns.read(as_frame(pd.DataFrame({"c": [cells[0], np.nan]}))).numbers[:, 0]
+    np.testing.assert_array_equal(again, [expected[0], np.nan])  # whatever the other cells are
+
+
+def learned(cells):
+    columns = Columns()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ColumnWarning)
+        columns.learn(as_frame(pd.DataFrame({"c": cells})))
+    return columns
+
+
+@pytest.mark.parametrize(
+    ("training", "new", "expected"),
+    [
+        (["1,5", "2"], ["1,500", "2.000"], [1.5, 2000.0]),  # not 1500
+        (["1,054.95"], ["1,500", "2"], [1500.0, 2.0]),
+        (["$5"], ["$1,500", "2"], [1500.0, 2.0]),
+        (["12%"], pd.Series([12.0, 3.0]), [12.0, 3.0]),
+        ([1.5, 2.0], ["$1,500", "2"], [1500.0, 2.0]),
+        ([1.5, 2.0], ["1,5", "2"], [1.5, 2.0]),
+    ],
+)
+def test_new_texts_are_read_as_in_training(training, new, expected):
+    np.testing.assert_array_equal(learned(training).read(as_frame(pd.DataFrame({"c": new}))).numbers[:, 0], expected)
+
+
+@pytest.mark.parametrize(
+    ("training", "new", "words"),
+    [
+        (["1,5", "2"], ["1,5", "1.5"], "has '1.5' in row 1, which is not a number with a decimal comma; correct it"),
+        (["12%", "2%"], ["3%", "0.5"], "has '0.5' in row 1, which is not a percentage; correct it"),
+        (["$5", "2"], ["$5", "€3"], r"has '€3' in row 1, which is not an amount in \$; correct it"),
+        (
+            [0.12, 0.5],
+            ["12%", "50%"],
+            "holds percentages, but held plain numbers in training; remove the percent signs",
+        ),
+        (
+            [1.5, 2.0],
+            ["1", "1,500"],
+            "has '1,500' in row 1, whose comma may be a decimal mark; write numbers without com",
+        ),
+        ([1.5, 2.0], ["a", "b"], "holds text, but held numbers in training"),
+    ],
+)
+def test_new_texts_of_another_style_are_told(training, new, words):
+    with pytest.raises(ColumnError, match=words):
+        learned(training).read(as_frame(pd.DataFrame({"c": new})))
+
+
+# -- ordered categories -----------------------------------------------------------------------------------------------
+
+SIZES = ["small", "middle", "large", "huge"]
+
+
+def ordered(cells, library):
+    frame = pd.DataFrame({"size": pd.Categorical(cells, SIZES, ordered=True)})
+    if library == "pandas":
+        return as_frame(frame)
+    if library == "pyarrow":
+        arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")
+        return as_frame(arrow.Table.from_pandas(frame))
+    polars = pytest.importorskip("polars", reason="polars is not installed: not executed")
+    return as_frame(polars.DataFrame({"size": polars.Series(cells, dtype=polars.Enum(SIZES))}))
+
+
+@pytest.mark.parametrize("library", ["pandas", "pyarrow", "polars"])
+def test_ordered_categories_are_the_positions_of_their_levels(library):
+    columns = Columns("impute")
+    cells = columns.learn(ordered(["large", "small", None, "large"], library))
+    np.testing.assert_array_equal(cells.numbers[:, 0], [2.0, 0.0, np.nan, 2.0])
+    assert (columns.kinds, columns.orders, columns.levels) == ({"size": ORDERED}, {"size": SIZES}, {})
+    assert columns.numbers == ["size"]
+    for new in (ordered(["huge", "middle"], library), as_frame(pd.DataFrame({"size": ["huge ", "middle"]}))):
+        np.testing.assert_array_equal(columns.read(new).numbers[:, 0], [3.0, 1.0])
+    other = as_frame(pd.DataFrame({"size": ["small", "vast"]}))
+    with pytest.raises(
+        ColumnError, match="has 'vast' in row 1, which is not one of the ordered levels 'small', 'middle"
+    ):
+        columns.read(other)
+    columns.missing = "refuse"
+    with pytest.raises(ColumnError, match="column 'size' has a missing cell in row 0; fill it in"):
+        columns.read(ordered([None, "small"], library))
+
+
+def test_ordered_numbers_keep_their_order_and_other_categories_have_none():
+    falling = pd.Categorical([10, 30] * 2, [30, 20, 10], ordered=True)
+    columns = Columns()
+    cells = columns.learn(as_frame(pd.DataFrame({"a": falling, "b": pd.Categorical([10, 30] * 2)})))
+    np.testing.assert_array_equal(cells.numbers[:, 0], [2.0, 0.0] * 2)
+    assert (columns.orders, columns.levels) == ({"a": ["30", "20", "10"]}, {"b": ["10", "30"]})
+    found = columns.read(as_frame(pd.DataFrame({"a": [20.0, 10.0], "b": [30.0, 10.0]})))
+    np.testing.assert_array_equal(found.numbers[:, 0], [1.0, 2.0])
+    np.testing.assert_array_equal(found.codes[:, 0], [1, 0])
+
+
+# -- other types ------------------------------------------------------------------------------------------------------
+
+
+def test_sparse_columns_are_numbers():
+    cells = Columns().learn(as_frame(pd.DataFrame({"c": pd.arrays.SparseArray([0.0, 2.0, 0.0])})))
+    np.testing.assert_array_equal(cells.numbers[:, 0], [0.0, 2.0, 0.0])
+
+
+def test_dates_as_categories_are_the_same_levels_as_their_texts():
+    days = pd.Series(pd.Categorical(pd.to_datetime(["2023-01-01", "2023-01-02"] * 2)))
+    columns = Columns()
+    columns.learn(as_frame(pd.DataFrame({"c": days})))
+    assert columns.levels == {"c": ["2023-01-01", "2023-01-02"]}
+    for new in (["2023-01-02"], [dt.date(2023, 1, 2)], pd.to_datetime(["2023-01-02"])):
+        np.testing.assert_array_equal(columns.read(as_frame(pd.DataFrame({"c": new}))).codes, [[1]])
+
+
+@pytest.mark.parametrize("kind", ["List", "Binary", "Struct", "Array"])
+def test_nested_columns_of_polars_are_told(kind):
+    polars = pytest.importorskip("polars", reason="polars is not installed: not executed")
+    cells = {
+        "List": [[1]],
+        "Binary": [b"a"],
+        "Struct": [{"a": 1}],
+        "Array": polars.Series([[1]], dtype=polars.Array(int, 1)),
+    }
+    with pytest.raises(ColumnError, match=f"column 'c' holds {kind}.*; convert it to numbers, dates or text, or leave"):
+        Columns().learn(as_frame(polars.DataFrame({"c": cells[kind]})))
+
+
+def test_columns_of_null_of_any_type_are_left_out():
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")
+    for kind in (arrow.null(), arrow.month_day_nano_interval(), arrow.list_(arrow.int64())):
+        table = arrow.table({"x": [1.0, 2.0], "c": arrow.array([None, None], kind)})
+        columns = Columns()
+        with pytest.warns(ColumnWarning, match="column 'c' is left out, because it is empty"):
+            columns.learn(as_frame(table))
+
+
+def test_the_first_and_the_last_day_are_learned():
+    columns = Columns("impute")
+    columns.learn(as_frame(pd.DataFrame({"when": ["2023-01-31", None, "2022-12-01"], "x": [1.0, 2.0, 3.0]})))
+    assert columns.ranges == {"when": (19327.0, 19388.0)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["pandas", "pyarrow", "polars"])
+def test_long_columns_of_text_and_wide_tables_are_read_in_no_time(library):
+    rng = np.random.default_rng(0)
+    words = np.asarray([f"level {i}" for i in range(1000)], dtype=object)
+    tables = [pd.DataFrame({"c": words[rng.integers(1000, size=300_000)]})]
+    tables.append(pd.DataFrame(words[rng.integers(20, size=(200, 1000))]).rename(columns=str))
+    if library != "pandas":
+        pytest.importorskip(library, reason=f"{library} is not installed: not executed")
+        tables = [
+            nw.from_native(table).to_arrow() if library == "pyarrow" else nw.from_native(table).to_polars()
+            for table in tables
+        ]
+    for table in tables:
+        columns, began = Columns(), time.process_time()
+        columns.learn(as_frame(table))
+        columns.read(as_frame(table))
+        assert time.process_time() - began < 3.0  # about 0.3 s
+
+
+# -- times ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

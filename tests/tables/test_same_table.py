@@ -38,6 +38,13 @@ TEXTS = {
     "Booleans": FRAME.assign(flag=A > 0.0, maybe=np.where(GAP, None, KIND == "flat")),
     "names of rows": FRAME.assign(name=[f"row {i}" for i in range(N)], nothing=None),
     "wide": pd.DataFrame(RNG.normal(size=(N, 300)), columns=[f"x{i}" for i in range(300)]).assign(y=FRAME["y"]),
+    "percentages and money": FRAME.assign(
+        a=[f"{x:.3f}%" for x in A.tolist()], price=[f"${1e4 * x:,.2f}" for x in RNG.normal(size=N).tolist()]
+    ),
+    "decimal commas in quotes": FRAME.assign(a=[f"{x:.3f}".replace(".", ",") for x in A.tolist()]),
+    "thousands": FRAME.assign(
+        a=[f"{x:,.0f}" for x in (1e4 * A).tolist()], b=[f"{x:_.0f}".replace("_", " ") for x in 1e4 * A]
+    ),
     "blanks": FRAME.assign(kind=[f" {kind} " for kind in KIND]),
 }
 """Tables that are written as text with commas."""
@@ -48,6 +55,7 @@ def typed():
     zone = DAY.dt.tz_localize("UTC").dt.tz_convert("America/New_York")
     return FRAME.assign(
         kind=pd.Categorical(KIND),
+        size=pd.Categorical(KIND, ["flat", "square", "round", "other"], ordered=True),
         flag=[None if gap else bool(a > 0.0) for gap, a in zip(GAP, A, strict=True)],
         day=DAY.dt.date,
         when=zone,
@@ -141,6 +149,7 @@ def test_types_of_parquet_files(of_shell):
     assert model.columns_.columns.kinds == {
         "a": "number",
         "kind": "category",
+        "size": "ordered",
         "flag": "number",
         "day": "days since 1970-01-01",
         "when": "days since 1970-01-01 UTC",
@@ -152,7 +161,8 @@ def test_types_of_parquet_files(of_shell):
     try:
         import polars as pl
 
-        tables.append(pl.read_parquet("t.parquet"))
+        sizes = pl.Enum(typed()["size"].cat.categories.tolist())  # polars forgets the order of other libraries
+        tables.append(pl.read_parquet("t.parquet").with_columns(pl.col("size").cast(sizes)))
     except ImportError:
         pass
     for table in tables:
@@ -168,6 +178,46 @@ def test_texts_of_numbers_are_numbers():
         )
     assert model.bound_ == plain.bound_
     np.testing.assert_array_equal(model.predict(inputs), plain.predict(inputs))
+
+
+TARGETS = {
+    "percentages": (lambda y: f"{y:.2f}%", "percentages as text, such as "),
+    "decimal commas": (lambda y: f"{y:.3f}".replace(".", ","), "commas read as decimal marks"),
+    "money": (lambda y: f"€{1e4 * y:,.2f}", "amounts of money as text"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("name", TARGETS)
+def test_texts_of_targets_are_numbers(name, tmp_path, capsys):
+    write, words = TARGETS[name]
+    table = FRAME[["a"]].assign(y=[write(y) for y in FRAME["y"].tolist()])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    call = ["fit", str(tmp_path / "t.csv"), "--target", "y", "--out", str(tmp_path / "m.st"), "--kernel", "rbf"]
+    assert main([*call, "--max-steps", "4"]) == 0
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if "the target 'y' holds" in line]
+    assert words in told
+    model = agp.load(tmp_path / "m.st")
+    for frame in frames((tmp_path / "t.csv").read_bytes()).values():
+        y = nw.from_native(frame).get_column("y").to_native()
+        with pytest.warns(ColumnWarning, match=words):
+            found = GPRegressor(kernel="rbf", max_steps=4, random_state=0).fit(
+                nw.from_native(frame).select("a").to_native(), y
+            )
+        assert found.bound_ == model.bound_
+        with pytest.warns(ColumnWarning, match=words):
+            assert found.score(table[["a"]], table[["y"]]) > 0.1
+    both = pd.DataFrame({"y": table["y"], "z": FRAME["y"]})
+    with pytest.warns(ColumnWarning, match=f"the target 'y' holds .*{words.split()[-1]}"):
+        assert GPRegressor(kernel="rbf", max_steps=2).fit(table[["a"]], both).predict(table[["a"]]).shape == (N, 2)
+
+
+def test_words_and_stray_texts_of_targets_are_refused():
+    words, stray = ["low", "high"] * (N // 2), [*(f"{i}%" for i in range(N - 1)), "x"]
+    with pytest.raises(ValueError, match="y holds text; convert it to numbers"):
+        GPRegressor().fit(FRAME[["a"]], pd.Series(words))
+    with pytest.raises(ValueError, match=f"column 'y' has 'x' in row {N - 1}, which is not a percentage; correct it"):
+        GPRegressor().fit(FRAME[["a"]], pd.Series(stray, name="y"))
 
 
 @pytest.mark.slow

@@ -1,0 +1,145 @@
+"""Numbers as people write them: percentages, amounts of money, decimal commas, and separators of thousands."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+TRUTHS = {"true": 1.0, "false": 0.0}
+PERCENT = "%"
+CURRENCY = r"[$¢-¥฿\u20a0-\u20c0]"
+"""Matches the signs of currencies in Unicode that are in use."""
+SIGN = r"[-+\u2212]"
+PARTS = re.compile(
+    rf"(\()?({SIGN})?\s*({CURRENCY})?\s*({SIGN})?"  # an opening parenthesis, a sign, a unit, a sign
+    rf"([.,]?\d(?:[\d.,'’\s]*[\d.,])?(?:[eE][-+]?\d+)?)\s*({PERCENT}|{CURRENCY})?(\))?"  # digits, a unit, a parenthesis
+)
+"""Matches a number with a sign, a unit or parentheses; `BODIES` check the digits."""
+GAPS = r"(?P<gap>[\s'’])\d{3}(?:(?P=gap)\d{3})*"
+BODIES = {
+    ".": re.compile(
+        rf"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[1-9]\d{{0,2}}(?:(?:,\d{{2,3}})*,\d{{3}}|{GAPS})(?:\.\d*)?"
+    ),
+    ",": re.compile(rf"(?:\d+(?:,\d+)?|,\d+)(?:[eE][-+]?\d+)?|[1-9]\d{{0,2}}(?:(?:\.\d{{3}})+|{GAPS})(?:,\d+)?"),
+}
+"""Match the digits of a number without a sign, by decimal mark. Zeros do not begin a number with several groups."""
+LIMIT = re.compile(r"[<>≤≥]=?\s*[-+]?[.,]?\d.*")
+"""Matches text such as "< 5", which is a limit of detection."""
+
+
+class Style(NamedTuple):
+    """How the numbers of a column are written as text."""
+
+    decimal: str
+    """The decimal mark: a point or a comma."""
+    unit: str
+    """ "%", the sign of a currency, or nothing."""
+
+    @property
+    def noun(self) -> str:
+        """What a cell is called, such as "a percentage"."""
+        mark = " with a decimal comma" if self.decimal == "," else ""
+        what = "a percentage" if self.unit == PERCENT else f"an amount in {self.unit}" if self.unit else "a number"
+        return what + mark
+
+
+class Reading(NamedTuple):
+    """What texts say as numbers."""
+
+    numbers: list[float | None]
+    """The number in each text; None if it contains something else."""
+    style: Style | None
+    """The style of the numbers; None if all of them are plain, as "-1.5e3"."""
+    is_ambiguous: bool = False
+    """Whether commas may be decimal marks, but are read as separators of thousands."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every text is a number."""
+        return None not in self.numbers
+
+
+def read_numbers(texts: Sequence[str], style: Style | None = None) -> Reading:
+    """Read texts without surrounding blanks as numbers of one style: the given one, or the one that fits most texts.
+
+    If points and commas fit equally many texts as decimal marks, it is the point, and commas separate thousands.
+    """
+    if style is not None:
+        return Reading(_numbers([_parts(text) for text in texts], style), style)
+    plain = [plain_number(text) for text in texts]
+    if None not in plain:
+        return Reading(plain, None)
+    parts = [_parts(text) for text in texts]
+    unit = _usual_unit([part[1] for part in parts if part is not None])
+    found = Reading(_numbers(parts, Style(".", unit)), Style(".", unit))
+    if not found.is_complete:
+        other = Reading(_numbers(parts, Style(",", unit)), Style(",", unit))
+        found = max(Reading(plain, None), found, other, key=_count)
+    if found.style != Style(".", "") and found.style != Style(".", PERCENT):  # money has no three decimal places
+        return found
+    doubtful = found.is_complete and any("," in text for text in texts)
+    return found._replace(
+        is_ambiguous=doubtful and all(part is not None and BODIES[","].fullmatch(part[2]) for part in parts)
+    )
+
+
+def _count(reading: Reading) -> int:
+    return sum(number is not None for number in reading.numbers)
+
+
+def plain_number(text: str) -> float | None:
+    """Return the number in a text without surrounding blanks, 1 or 0 for "true" or "false", and None otherwise."""
+    return float(text) if PLAIN_NUMBER.fullmatch(text) else TRUTHS.get(text.lower())
+
+
+def describe_numbers(texts: Sequence[str], reading: Reading) -> str:
+    """Describe texts that are numbers: what they hold, and how they are read."""
+    if reading.style is None:
+        return "holds numbers as text, which are used as numbers"
+    shown = next(text for text in texts if plain_number(text) is None)
+    decimal, unit = reading.style
+    what = "percentages" if unit == PERCENT else "amounts of money" if unit else "numbers"
+    how = " (12% is 12)" if unit == PERCENT else ""
+    if any("," in text for text in texts):
+        how += f", with commas read as {'decimal marks' if decimal == ',' else 'separators of thousands'}"
+        how += " because three digits follow each" if reading.is_ambiguous else ""
+    if any(text.startswith("(") for text in texts):
+        how += ", with parentheses read as minus signs"
+    return f"holds {what} as text, such as {shown!r}, which are used as numbers{how}"
+
+
+def _parts(text: str) -> tuple[bool, str, str] | None:
+    """Return whether a number is negative, its unit, and its digits; None if a text is no number."""
+    found = PARTS.fullmatch(text)
+    if found is None:
+        return None
+    opened, sign, before, inner, digits, after, closed = found.groups()
+    if (opened or sign or inner) is None and (before or after) is None:
+        return None if closed else (False, "", digits)
+    signs, units = [x for x in (opened, sign, inner) if x], [x for x in (before, after) if x]
+    if len(signs) > 1 or len(units) > 1 or (opened is None) != (closed is None):
+        return None
+    return bool(signs) and signs[0] != "+", "".join(units), digits
+
+
+def _numbers(parts: Sequence[tuple[bool, str, str] | None], style: Style) -> list[float | None]:
+    body, between = BODIES[style.decimal], "," if style.decimal == "." else "."
+    allowed = {style.unit} if style.unit == PERCENT else {style.unit, ""}
+    found: list[float | None] = []
+    for part in parts:
+        if part is None or part[1] not in allowed or (match := body.fullmatch(part[2])) is None:
+            found.append(None)
+            continue
+        digits = part[2].replace(match["gap"] or between, "")
+        number = float(digits.replace(",", "."))
+        found.append(-number if part[0] else number)
+    return found
+
+
+def _usual_unit(units: list[str]) -> str:
+    """Return the unit of most numbers; amounts of money may lack it, but percentages may not."""
+    counts = Counter(units)
+    without = counts.pop("", 0)
+    unit, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
+    return "" if unit == PERCENT and without > count else unit
