@@ -144,6 +144,8 @@ class Plan(NamedTuple):
     priors: Any
     memory: float | None
     tolerance: float
+    transforms: tuple[str, ...] = ()
+    """The names of the transforms of targets to compare."""
 
     @property
     def is_plain(self) -> bool:
