@@ -42,8 +42,10 @@ class Transform(tree.Part, ABC):
         below, above = y <= low, y >= high
         if bool(xp.any(below | above)):
             some = float(xp.min(xp.where(below | above, y, xp.full_like(y, math.inf))))
-            where = "positive" if (low, high) == (0.0, math.inf) else f"between {low:g} and {high:g}"
-            raise ValueError(f"targets must be {where} for the transform {self.short_name!r}; found {some:g}.")
+            where = "positive targets" if low == 0.0 and high == math.inf else f"targets between {low:g} and {high:g}"
+            raise ValueError(
+                f"the transform {self.short_name!r} needs {where}, but y has {some:g}; use another transform, or none."
+            )
 
 
 @tree.model
@@ -76,9 +78,9 @@ class Log(Transform):
 class YeoJohnson(Transform):
     """A power transform of targets of both signs, after a shift and a division: x = (y - centre) / scale.
 
-    For x of at least 0, z = ((1 + x)^p - 1) / p with the power p; for x below 0, z = (1 - (1 - x)^q) / q with q = 2 - p.
-    If p or q is 0, the power is replaced by the logarithm. A power of 1 is the shift and the division alone, a smaller
-    power shortens the upper tail, and a larger one the lower tail.
+    For x of at least 0, z = ((1 + x)^p - 1) / p with the power p; for x below 0, z = (1 - (1 - x)^q) / q with
+    q = 2 - p. If p or q is 0, the power is replaced by the logarithm. A power of 1 is the shift and the division alone,
+    a smaller power shortens the upper tail, and a larger one the lower tail.
 
     Parameters
     ----------
@@ -162,7 +164,7 @@ class Logit(Transform):
 
     def __post_init__(self) -> None:
         if not -math.inf < self.lower < self.upper < math.inf:
-            raise ValueError(f"the interval is from {self.lower:g} to {self.upper:g}, but must be finite and not empty.")
+            raise ValueError(f"the interval from {self.lower:g} to {self.upper:g} must be finite and not empty.")
 
     @property
     def support(self) -> tuple[float, float]:

@@ -377,7 +377,7 @@ class Fit:
             self.candidates.append(in_own_units(one.scores, self.transform, slopes[0], held, slopes[-1]))
 
     def slope(self, data: Data) -> float:
-        """Return the average log slope of the transform at rows whose targets are transformed; 0 without a transform."""
+        """Return the average log slope of the transform at rows whose targets are transformed; otherwise 0."""
         return mean_log_slope(self.transform, data)
 
     def _keep_mixture(self, mixed: Mixed) -> None:

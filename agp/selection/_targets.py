@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.backend import asarray_like, backend_of, to_numpy
 from agp.checks import check_choice
 from agp.errors import NotPositiveDefiniteError
 from agp.kernels import Kernel
@@ -108,7 +108,9 @@ def _interval(y: Any) -> Logit:
     upper = 1.0 if y.max() <= 1.0 else PERCENT
     if y.min() < 0.0 or y.max() > upper:
         some = y.min() if y.min() < 0.0 else y.max()
-        raise ValueError(f"the transform 'logit' needs targets from 0 to 1, or from 0 to 100, but y has {some:g}.")
+        raise ValueError(
+            f"the transform 'logit' needs targets from 0 to 1, or from 0 to 100, but y has {some:g}; use another."
+        )
     wider = WIDENED * upper if y.min() == 0.0 or y.max() == upper else 0.0
     return Logit(0.0 - wider, upper + wider)
 
@@ -191,9 +193,7 @@ class Compared(NamedTuple):
     """The log evidence in nats per observation."""
 
 
-def choose_transform(
-    plan: Plan, climb: Climber, best: Trial, sample: Data
-) -> tuple[Transform | None, list[Candidate]]:
+def choose_transform(plan: Plan, climb: Climber, best: Trial, sample: Data) -> tuple[Transform | None, list[Candidate]]:
     """Choose a transform of the targets of a sample, of which `best` is an exact GP. Also return the candidates."""
     tried: list[Candidate] = []
     transforms = candidates_of(plan.transforms, sample)
@@ -313,7 +313,7 @@ def transformed(data: Data, transform: Transform) -> Data:
 
 
 def mean_log_slope(transform: Transform | None, data: Data) -> float:
-    """Return the average of log g'(y) over the observations in rows whose targets are z = g(y); 0 without a transform."""
+    """Return the average of log g'(y) over observations in rows whose targets are z = g(y), or 0 for no transform."""
     if transform is None:
         return 0.0
     z, weights = data.targets_on_host()
