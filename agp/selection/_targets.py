@@ -63,9 +63,10 @@ def _why_not_transformed(plan: Plan, data: Data) -> str:
         return f"y has {data.y.shape[1]} columns"
     if data.noise is not None:
         return "the noise of the rows is known in the unit of the targets"
+    mean = plan.mean_function
     in_units = {
         "likelihood": plan.likelihood.noise_variance is not None,
-        "mean_function": not (plan.mean_function is None or plan.mean_function == ConstantMean()),
+        "mean_function": mean is not None and not (isinstance(mean, ConstantMean) and mean.value is None),
         "priors": not (plan.priors is None or isinstance(plan.priors, str)),
         "kernel": isinstance(plan.kernel, Kernel) and any("variance" in name for name in tree.leaves(plan.kernel)),
     }
