@@ -28,7 +28,7 @@ from agp.estimators._saturation import saturate
 from agp.inducing import distinct_rows
 from agp.inspection import column_names
 from agp.kernels import kernel_or_auto
-from agp.likelihoods import Likelihood
+from agp.likelihoods import Likelihood, Transform
 from agp.methods import METHODS, Method, build, updates_of
 from agp.models import Ensemble, Model, valid_data
 from agp.predictors import Imputations, Predictor
@@ -104,6 +104,7 @@ class Learned:
     bound_: float
     history_: dict[str, list[float]]
     converged_: bool
+    transform_: Transform | None
     learned_: bool
     n_iter_: int
     n_rows_seen_: int

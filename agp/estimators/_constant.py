@@ -14,10 +14,12 @@ from agp.likelihoods import (
     Gaussian,
     LatentNoiseGaussian,
     Likelihood,
+    Log,
     LogNormal,
     NegativeBinomial,
     Poisson,
     StudentT,
+    Transform,
 )
 from agp.means import ConstantMean
 from agp.selection import NO_SIGNAL_VARIANCE
@@ -39,11 +41,11 @@ class Constant(NamedTuple):
     """The variance of the latent functions, which is small."""
 
 
-def constant_parts(likelihood: Likelihood, y: Array, *, given: bool, of_logs: bool) -> Constant:
+def constant_parts(likelihood: Likelihood, y: Array, *, given: bool, transform: Transform | None) -> Constant:
     """Return the parts of a model for targets y [N, K] whose columns are constant, or NaN.
 
-    The noise parameters of the likelihood are kept if the user specified them (`given`). If `of_logs` is true, the
-    targets are logarithms, and the mean is that of their exponentials.
+    The noise parameters of the likelihood are kept if the user specified them (`given`). With a transform, the targets
+    are transformed, and the mean is that of the original targets.
     """
     values = np.nanmax(to_numpy(y).astype(np.float64), axis=0)
     size = float(np.abs(values).max()) or 1.0
@@ -63,10 +65,12 @@ def constant_parts(likelihood: Likelihood, y: Array, *, given: bool, of_logs: bo
         return _parts(likelihood, np.concatenate([values, noise]), size, y)
     if isinstance(likelihood, StudentT):
         return _parts(likelihood if given else StudentT(NOISE_FRACTION * size), values, size, y)
-    spread = NOISE_FRACTION * (1.0 if of_logs else size)
+    of_logs = isinstance(transform, Log)
+    size = size if transform is None else 1.0
+    spread = NOISE_FRACTION * size
     if isinstance(likelihood, Gaussian) and not given:
         likelihood = Gaussian(spread**2, missing=likelihood.missing)
-    return _parts(likelihood, values - (0.5 * spread**2 if of_logs else 0.0), 1.0 if of_logs else size, y)
+    return _parts(likelihood, values - (0.5 * spread**2 if of_logs else 0.0), size, y)
 
 
 def _numbers(x: Any) -> npt.NDArray[np.float64]:

@@ -18,7 +18,7 @@ def describe(estimator: Any) -> dict[str, str]:
     kind = f"{type(estimator).__name__}, method {estimator.method_}, missing cells: {estimator.missing}"
     likelihood = here["likelihood"]
     name = likelihood if isinstance(likelihood, str) else type(likelihood).__name__
-    transform = f", transform: {here['target_transform']}" if here.get("target_transform") else ""
+    transform = f", transform: {here['transform_'].short_name}" if here.get("transform_") else ""
     found = {"estimator": f"{kind}, likelihood: {name}{transform}"}
     if "order_" in here:
         found["labels"] = " < ".join(str(here["classes_"][k]) for k in here["order_"])

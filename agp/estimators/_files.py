@@ -18,13 +18,13 @@ from agp.estimators._encoding import IMPUTATIONS, Encoder
 from agp.estimators._regressor import GPRegressor
 from agp.inspection import column_names
 from agp.io import Kind, Stored, fits, register_kind
-from agp.likelihoods import Ordinal
+from agp.likelihoods import TRANSFORMS, Ordinal, Transform
 from agp.methods import METHODS
 from agp.selection import Candidate
 from agp.tables import CATEGORY, KINDS, MISSING, NUMBER, ORDERED, Columns, Style
 from agp.training import Round
 
-KIND = "estimator"
+KIND, TRANSFORM = "estimator", "transform_"
 CLASSES = {"GPRegressor": GPRegressor, "GPClassifier": GPClassifier}
 FITTED_TYPES: dict[str, type] = {
     "method_": str,
@@ -68,6 +68,7 @@ def serialise(estimator: GPEstimator) -> Stored:
     here = vars(estimator)
     parameters = {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()}
     parts = {name: value for name, value in parameters.items() if tree.is_model(value)}
+    parts |= {TRANSFORM: here[TRANSFORM]} if here.get(TRANSFORM) is not None else {}
     facts: dict[str, Any] = {
         "class": type(estimator).__name__,
         "parameters": {name: value for name, value in parameters.items() if name not in parts},
@@ -150,7 +151,9 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     """
     facts = found.facts
     cls = CLASSES[facts["class"]]
-    estimator = cls(**_parameters(cls, {**facts["parameters"], **found.parts}, asked))
+    parts = dict(found.parts)
+    transform = parts.pop(TRANSFORM, None)
+    estimator = cls(**_parameters(cls, {**facts["parameters"], **parts}, asked))
     check_choice("missing", estimator.missing, MISSING)  # constructors check nothing
     learned = _fitted_attributes(cls, facts["learned"])
     vars(estimator).update(learned, model_=found.model)
@@ -182,6 +185,10 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         estimator.growth_ = {name: found.arrays[f"growth.{name}"].tolist() for name in Round._fields}
     if cls is GPClassifier:
         _restore_classes(estimator, facts, found.model)
+    else:
+        name = transform.short_name if isinstance(transform, Transform) else transform
+        possible = (None, *TRANSFORMS) if estimator.target_transform == "auto" else (estimator._given_transform,)
+        estimator.transform_ = _check(name in possible, transform, "the transform of its targets")
     _check_fit(estimator)
     estimator._prepare_search()
     return estimator

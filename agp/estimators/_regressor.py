@@ -22,24 +22,31 @@ from agp.estimators._arrays import (
 )
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
-from agp.estimators._distribution import Distribution, joint_covariance
+from agp.estimators._distribution import joint_covariance
 from agp.estimators._inputs import convert_training_inputs, move_array
 from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._outputs import resolve_outputs
 from agp.estimators._regressor_checks import check_not_chosen, check_regressor
-from agp.estimators._saturation import largest_targets
 from agp.estimators._targets import (
     MAX_SIZE_RATIO,
     are_missing,
     are_unlike,
     is_constant,
-    logarithms_of,
     read_targets,
     rows_with_targets,
     score_observed,
-    sum_observed,
 )
-from agp.likelihoods import LIKELIHOODS, Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
+from agp.estimators._transform import TransformedTargets
+from agp.likelihoods import (
+    LIKELIHOODS,
+    Beta,
+    Gamma,
+    Gaussian,
+    LatentNoiseGaussian,
+    Likelihood,
+    LogNormal,
+    StudentT,
+)
 from agp.means import ConstantMean
 from agp.methods import METHODS, Method
 from agp.repairs import outside, public
@@ -55,7 +62,7 @@ SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GPRegressor(RegressorMixin, Distribution):
+class GPRegressor(RegressorMixin, TransformedTargets):
     """Gaussian-process regression, which predicts means and error bars.
 
     Parameters
@@ -93,8 +100,12 @@ class GPRegressor(RegressorMixin, Distribution):
         positive numbers; "beta" for proportions between 0 and 1; or an `agp.likelihoods.Likelihood`. All likelihoods
         except "gaussian" require a variational method, by default W-SVGP.
     target_transform
-        With "log", the logarithms of positive targets are modelled, but predictions, densities and `bound_` still refer
-        to the original targets. The likelihood must be "gaussian", which is then replaced by `agp.LogNormal`.
+        "log" for the logarithms of positive targets, "yeo-johnson" for a power that makes one skewed target more
+        symmetric (`agp.likelihoods.YeoJohnson`), "logit" for the log odds of proportions from 0 to 1 or percentages
+        from 0 to 100, and None or "none" for the targets as they are. The transformed targets are modelled with
+        Gaussian noise, but predictions, densities and `bound_` still refer to the original targets. The likelihood must
+        be "gaussian". "auto" compares the transforms for one target with Gaussian noise, unknown for all rows, and the
+        methods "auto", "gpr", "sgpr", "nngp" and "vif" (see docs/selection.md); elsewhere it stands for None.
     missing
         How to treat missing cells in X: "refuse" raises an error; "impute" replaces them by the mean and marks them in
         an additional column. If a column had no missing cells in training, predictions at a missing cell average over
@@ -146,6 +157,9 @@ class GPRegressor(RegressorMixin, Distribution):
     kernel_, candidates_
         The selected kernel, and the compared candidates under the field names of `agp.selection.Candidate`. These
         attributes exist only if `agp.fit_regression` chose the model.
+    transform_
+        The transform of the targets as an `agp.likelihoods.Transform`, or None. `model_` is that of the transformed
+        targets, and `predictor_` that of the targets in their own units.
     learned_
         Whether the inputs carry information about the targets.
     n_iter_, converged_
@@ -173,7 +187,7 @@ class GPRegressor(RegressorMixin, Distribution):
     outputs: str = "shared"
     num_latents: int | None = None
     likelihood: Any = "gaussian"
-    target_transform: str | None = None
+    target_transform: str | None = "auto"
     missing_targets: str = "refuse"
     hyperparameters: str = "auto"
     store_data: bool = True
@@ -225,7 +239,7 @@ class GPRegressor(RegressorMixin, Distribution):
         else:
             check_not_chosen(self)
             self._fit(self._model(data, parts=False), data)
-        self.bound_ -= self._log_jacobian(data)
+        self.bound_ += self._log_jacobian(data)
         self.n_rows_seen_ = rows
         return self
 
@@ -247,7 +261,7 @@ class GPRegressor(RegressorMixin, Distribution):
             self._note_facts(data)
             self._start(self._model(data, parts=True))
         self._fit_part(data)
-        self.bound_ -= self._log_jacobian(data)
+        self.bound_ += self._log_jacobian(data)
         return self
 
     @public(repairs=False, ignore=None)
@@ -289,15 +303,15 @@ class GPRegressor(RegressorMixin, Distribution):
         """Draw joint samples [N, n_samples] of the function at X [N, D], without noise.
 
         For several targets, the shape is [N, K, n_samples]. The samples are those of the likelihood's latent function
-        or, with `target_transform="log"`, of its exponential. Deep models do not support this method; use `sample` to
-        draw observations, or `predictor_.sample_functions` to draw functions.
+        or, if the targets are transformed, of this function in the unit of the targets. Deep models do not support this
+        method; use `sample` to draw observations, or `predictor_.sample_functions` to draw functions.
         """
         predictor, A, _, host = self._predictor_at(X)
         seed = resolve_seed(random_state)
         samples = predictor.sample(A, n_samples, seed=seed)
         functions = self.model_.outputs // self.model_.likelihood.latents(1)  # later functions model the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
-        samples = samples if self.target_transform is None else backend_of(samples).xp.exp(samples)
+        samples = samples if self.transform_ is None else self.transform_.inverse(samples)
         return self._reshape_targets(samples, host=host)
 
     @public(repairs=False, ignore=None)
@@ -352,7 +366,9 @@ class GPRegressor(RegressorMixin, Distribution):
             seed=self._seed,
             callbacks=self._step_limit(),
             progress=bool(self.verbose),
+            transforms="auto" if self.target_transform == "auto" else None,
         )
+        self._keep_transform(result.transform, data)
         self._keep_search(result, result.method)
         self._prepare_search()
 
@@ -396,8 +412,8 @@ class GPRegressor(RegressorMixin, Distribution):
                 warnings.warn(text, UserWarning, stacklevel=outside())
         mean_function, variance, given = ConstantMean(), None, not isinstance(self.likelihood, str)
         if constant:
-            of_logs = self.target_transform is not None
-            likelihood, mean_function, variance = constant_parts(likelihood, data.rates(), given=given, of_logs=of_logs)
+            parts_of_equal = constant_parts(likelihood, data.rates(), given=given, transform=self.transform_)
+            likelihood, mean_function, variance = parts_of_equal
         elif not given and data.exposure is None and not backend_of(data.y).is_lazy:
             likelihood = with_starting_noise(likelihood, data.y)
             variance = None if parts else small_variance(likelihood, data.y)  # further rows may vary more
@@ -422,17 +438,6 @@ class GPRegressor(RegressorMixin, Distribution):
             return Gaussian(missing=self.missing_targets == "ignore" and y.shape[1] > 1 and not exact)
         return LIKELIHOODS[self.likelihood]()
 
-    def _likelihood_of(self, trained: Likelihood) -> Likelihood:
-        trained = super()._likelihood_of(trained)
-        return trained if self.target_transform is None else LogNormal(trained)  # type: ignore[arg-type]
-
-    def _note_largest(self, data: Observations) -> None:
-        """Update the largest targets or rates of each column (for latent noise, their ranges), which limit moments."""
-        kind, of_logs = self._likelihood_class, self.target_transform is not None
-        noise = kind is LatentNoiseGaussian
-        if noise or of_logs or kind.log_link or kind is LogNormal:
-            self._largest = largest_targets(data, vars(self).get("_largest"), of_logs=of_logs, ranges=noise)
-
     @property
     def _likelihood_class(self) -> type[Likelihood]:
         return LIKELIHOODS[self.likelihood] if isinstance(self.likelihood, str) else type(self.likelihood)
@@ -441,13 +446,6 @@ class GPRegressor(RegressorMixin, Distribution):
     def _likelihood_name(self) -> str:
         """The name of the likelihood in messages, as the user passed it."""
         return repr(self.likelihood) if isinstance(self.likelihood, str) else type(self.likelihood).__name__
-
-    def _check_takes_noise(self) -> None:
-        if self._likelihood_class is not Gaussian or self.target_transform is not None:
-            found = "target_transform='log'" if self.target_transform else f"likelihood={self._likelihood_name}"
-            raise ValueError(
-                f"noise is given, but {found} does not use it; use likelihood='gaussian' without a transform."
-            )
 
     def _check_takes_exposure(self) -> None:
         if not self._likelihood_class.log_link:
@@ -463,6 +461,8 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, noise: Any, *, reset: bool) -> Observations:
         check_regressor(self)
+        if reset:
+            self._forget("transform_")
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         if exposure is not None:
@@ -478,7 +478,7 @@ class GPRegressor(RegressorMixin, Distribution):
         data = Observations(A, targets, *known)
         data = rows_with_targets(data, ignore=self.missing_targets != "refuse", single=self._single, whole=whole)
         data = data.drop_zero_weights()
-        return data if self.target_transform is None else data._replace(y=logarithms_of(data.y))
+        return self._transformed(data, reset=reset)
 
     def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
         if is_foreign(y):
@@ -493,10 +493,6 @@ class GPRegressor(RegressorMixin, Distribution):
         if reset:
             self._single = targets.ndim == 1
         return as_columns(targets)
-
-    def _log_jacobian(self, data: Observations) -> float:
-        """Return the log density of log y minus the log density of y, summed over all rows."""
-        return 0.0 if self.target_transform is None else sum_observed(data)
 
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
         return as_output(x[:, 0, ...] if self._single else x, host=host)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from agp.checks import check_choice
-from agp.likelihoods import LIKELIHOODS, Likelihood
+from agp.likelihoods import LIKELIHOODS, TRANSFORMS, Likelihood
 from agp.selection import HYPERPARAMETERS
 
 
@@ -15,12 +15,12 @@ def check_regressor(regressor: Any) -> None:
     elif not isinstance(likelihood, Likelihood):
         known = ", ".join(map(repr, LIKELIHOODS))
         raise TypeError(f"likelihood is {likelihood!r}, but must be one of {known}, or an agp.likelihoods.Likelihood.")
-    check_choice("target_transform", regressor.target_transform, (None, "log"))
+    check_choice("target_transform", regressor.target_transform, (None, "none", "auto", *TRANSFORMS))
     check_choice("missing_targets", regressor.missing_targets, ("refuse", "ignore"))
     check_choice("hyperparameters", regressor.hyperparameters, HYPERPARAMETERS)
     if not isinstance(regressor.store_data, bool):
         raise TypeError(f"store_data is {regressor.store_data!r}, but must be True or False.")
-    if regressor.target_transform is not None and not regressor._is_gaussian:
+    if regressor._given_transform is not None and not regressor._is_gaussian:
         transform, name = regressor.target_transform, regressor._likelihood_name
         raise ValueError(f"target_transform={transform!r} is for likelihood='gaussian', not {name}.")
 

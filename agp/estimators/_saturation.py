@@ -7,7 +7,7 @@ import numpy as np
 
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.estimators._observations import Observations
-from agp.likelihoods import LatentNoiseGaussian, LogNormal
+from agp.likelihoods import LatentNoiseGaussian, LogNormal, TransformedGaussian
 from agp.predictors import Predictor, Saturation
 from agp.tree import replace
 
@@ -15,14 +15,15 @@ LOG_TARGET_FACTOR = math.log(10.0)
 """The logarithm of the factor between the largest target and the limit of a logarithmic link, for moments."""
 
 
-def largest_targets(data: Observations, known: list[float] | None, *, of_logs: bool, ranges: bool) -> list[float]:
+def largest_targets(
+    data: Observations, known: list[float] | None, *, centre: float | None, ranges: bool
+) -> list[float]:
     """Return the largest targets, or rates, of each column, and of earlier rows (`known`).
 
-    If `of_logs` is true, the targets are logarithms. If `ranges` is true, the numbers are ranges of the targets.
+    With a centre, the numbers are distances from it. If `ranges` is true, the numbers are ranges of the targets.
     """
-    B, y = backend_of(data.y), data.y
-    y = B.xp.exp(y) if of_logs else y
-    y = data._replace(y=y).rates()
+    B, y = backend_of(data.y), data.rates()
+    y = y if centre is None else B.xp.abs(y - centre)
     y = B.xp.where(B.xp.isnan(y), B.xp.zeros_like(y), y)
     high, low = (to_numpy(B.gather(f(y, axis=0))).astype(float) for f in (B.xp.max, B.xp.min))
     largest = np.where(high > low, high - low, np.abs(high)) if ranges else high
@@ -32,7 +33,8 @@ def largest_targets(data: Observations, known: list[float] | None, *, of_logs: b
 def saturate(predictor: Predictor, largest: list[float] | None, reference: Array) -> Predictor:
     """Return a predictor with limits from the `largest` targets of each column, above which links saturate for moments.
 
-    The limit of a mean with a logarithmic link, and of a log-normal target, is ten times the largest target. The
+    The limit of a mean with a logarithmic link, and of a log-normal target, is ten times the largest target, and that
+    of a target with a power transform is ten times the largest distance from the centre of the transform. The
     limit of the standard deviation of a latent noise is half of the range of the targets. If no targets are given, the
     predictor has no limits. `reference` is an array of the model.
     """
@@ -41,6 +43,9 @@ def saturate(predictor: Predictor, largest: list[float] | None, reference: Array
     likelihood, logs = predictor.likelihood, np.log(largest)
     if isinstance(likelihood, LogNormal):
         limit = asarray_like(logs + LOG_TARGET_FACTOR, reference)
+        return replace(predictor, {"likelihood": dataclasses.replace(likelihood, limit=limit)})
+    if isinstance(likelihood, TransformedGaussian):
+        limit = asarray_like(np.exp(logs + LOG_TARGET_FACTOR), reference)
         return replace(predictor, {"likelihood": dataclasses.replace(likelihood, limit=limit)})
     if isinstance(likelihood, LatentNoiseGaussian):
         u = np.ones(len(logs)) if likelihood.unit is None else np.broadcast_to(to_numpy(likelihood.unit), logs.shape)

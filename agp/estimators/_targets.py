@@ -54,17 +54,6 @@ def are_unlike(y: Array) -> bool:
     return len(spreads) > 1 and max(spreads) > MAX_SIZE_RATIO * min(spreads)
 
 
-def logarithms_of(y: Array) -> Array:
-    """Compute log y. Raise ValueError unless all targets are positive or missing."""
-    xp = backend_of(y).xp
-    if bool(xp.any(y <= 0.0)):
-        least = float(xp.min(xp.where(xp.isnan(y), xp.full_like(y, float("inf")), y)))
-        raise ValueError(
-            f"target_transform='log' needs positive targets, but y has {least:g}; leave this transform out."
-        )
-    return xp.log(y)
-
-
 def are_missing(y: Array) -> bool:
     """Whether some targets are NaN."""
     xp = backend_of(y).xp
@@ -99,10 +88,3 @@ def rows_with_targets(data: Observations, *, ignore: bool, single: bool, whole: 
             f"y has rows with some targets missing, but likelihood={whole} needs all targets of a row; use 'gaussian'."
         )
     return data
-
-
-def sum_observed(data: Observations) -> float:
-    """Return the weighted sum of all observed targets."""
-    xp = backend_of(data.y).xp
-    rows = xp.sum(xp.where(xp.isnan(data.y), xp.zeros_like(data.y), data.y), axis=1)
-    return float(xp.sum(rows if data.weights is None else rows * data.weights))

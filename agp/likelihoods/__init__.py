@@ -13,6 +13,8 @@ from agp.likelihoods._quadrature import expectation, log_expectation, nodes_and_
 from agp.likelihoods._robustmax import RobustMax
 from agp.likelihoods._softmax import Softmax
 from agp.likelihoods._student_t import StudentT
+from agp.likelihoods._transformed import Transformed, TransformedGaussian
+from agp.likelihoods._transforms import Log, Logit, Transform, YeoJohnson
 
 __all__ = [
     "Bernoulli",
@@ -22,7 +24,9 @@ __all__ = [
     "Gaussian",
     "LatentNoiseGaussian",
     "Likelihood",
+    "Log",
     "LogNormal",
+    "Logit",
     "NegativeBinomial",
     "Ordinal",
     "Poisson",
@@ -30,6 +34,10 @@ __all__ = [
     "RobustMax",
     "Softmax",
     "StudentT",
+    "Transform",
+    "Transformed",
+    "TransformedGaussian",
+    "YeoJohnson",
     "expectation",
     "log_expectation",
     "nodes_and_weights",
@@ -39,3 +47,5 @@ __all__ = [
 from agp.likelihoods._base import average_samples
 from agp.likelihoods._by_name import LIKELIHOODS
 from agp.likelihoods._log_link import saturating_moments
+from agp.likelihoods._log_normal import with_transform
+from agp.likelihoods._transforms import TRANSFORMS

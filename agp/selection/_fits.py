@@ -25,6 +25,7 @@ from agp.selection._given import Columns, Data, Plan, check_categories, subsampl
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._race import takes_mixture
 from agp.selection._stages import Fit, is_exact
+from agp.selection._targets import transforms_to_compare
 from agp.selection._trial import ClassificationResult, RegressionResult
 from agp.selection._watch import Pieces, Watch
 from agp.training import Callback, fingerprint_of
@@ -69,6 +70,7 @@ def fit_regression(
     checkpoint: str | Path | None = None,
     weights: Array | None = None,
     noise: Array | None = None,
+    transforms: Iterable[str] | Literal["auto"] | None = None,
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel, and nearest rows or inducing inputs for many rows.
 
@@ -150,6 +152,11 @@ def fit_regression(
     noise
         Known noise variances [N] of the rows, which are added to the trained noise variance; 0 by default.
 
+    transforms
+        The names of transforms of the targets to compare, of "log", "yeo-johnson" and "logit"; "auto" compares those
+        that may matter, and none if the noise is known, if several targets, arrays that are not in memory, or parts
+        with values in the unit of the targets are given. By default, none is compared. See docs/selection.md.
+
     Returns
     -------
     RegressionResult
@@ -204,6 +211,7 @@ def fit_regression(
     kernel = columns.mix(kernel) if isinstance(kernel, Kernel) else kernel
     given = Gaussian() if likelihood is None else likelihood
     plan = Plan(kernel, given, mean_function, priors, memory, tolerance, columns)
+    plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data))
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)

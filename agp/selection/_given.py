@@ -194,6 +194,8 @@ class Plan(NamedTuple):
     memory: float | None
     tolerance: float
     columns: Columns
+    transforms: tuple[str, ...] = ()
+    """The names of the transforms of targets to compare."""
 
     @property
     def is_plain(self) -> bool:

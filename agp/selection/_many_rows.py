@@ -13,6 +13,7 @@ from agp.selection._near import FEW, MANY, QUICK, QUICK_ROWS, Densities, NearCan
 from agp.selection._race import SAMPLE
 from agp.selection._sizes import LARGE_COST
 from agp.selection._stages import JUDGED, JUDGED_ROWS, LARGER, SAMPLED_STEPS, Fit, Passed
+from agp.selection._targets import in_own_units
 from agp.selection._trial import Candidate, Found, Trial
 
 MANY_ROWS = 1000
@@ -137,13 +138,14 @@ def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
 
 def _keep(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> None:
     """Keep a model of nearest rows, for all rows, unless it fails."""
-    fit.candidates.append(Candidate(kernel, len(near.order), math.nan, math.nan, held_out=found.score))
-    data = fit.rows.data
+    data, slope = fit.rows.data, fit.slope(near.held.at(np.arange(len(found.each))))
+    scores = Candidate(kernel, len(near.order), math.nan, math.nan, held_out=found.score)
+    fit.candidates.append(in_own_units(scores, fit.transform, 0.0, slope, 0.0))
 
     def best() -> Found:
         model, seen = near.of_all_rows(found.model, data), data._replace(X=None)
         bound = found.score * data.observations
-        return Found(model, kernel, describe_near(model), bound, seen, found.score, held_out=True)
+        return Found(model, kernel, describe_near(model), bound, seen, found.score, held_out=True, slope=slope)
 
     if math.isfinite(found.score):
         fit.best = best

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -287,11 +287,17 @@ def kernels_to_mix(plan: Plan, data: Data) -> dict[str, Kernel]:
     return found | {"constant": Constant()}
 
 
-def mix(plan: Plan, data: Data, watch: Any) -> tuple[Found, list[Candidate], bool]:
-    """Integrate over the hyperparameters of exact GPs of these rows.
+class Mixed(NamedTuple):
+    """The result of an integration over hyperparameters."""
 
-    Return the result, its candidates, and whether the function is certainly not constant.
-    """
+    found: Found
+    candidates: list[Candidate]
+    certain: bool
+    """Whether the function is certainly not constant."""
+
+
+def mix(plan: Plan, data: Data, watch: Any) -> Mixed:
+    """Integrate over the hyperparameters of exact GPs of these rows."""
     kernels = kernels_to_mix(plan, data)
     models = [_start(plan, kernel, data) for kernel in kernels.values()]
     found = integrate(models, shares=[CONSTANT_SHARE if name == "constant" else 1.0 for name in kernels])
@@ -303,7 +309,7 @@ def mix(plan: Plan, data: Data, watch: Any) -> tuple[Found, list[Candidate], boo
     best = max(evidence, key=lambda name: evidence[name])
     certain = "constant" in kernels and not any(isinstance(one.kernel, Constant) for one in found.model.models)
     kind = f"averaged over {found.model.shares.shape[0]} settings of the hyperparameters, given {rows} rows"
-    return Found(found.model, best, kind, found.log_evidence, data, density, held_out=False), candidates, certain
+    return Mixed(Found(found.model, best, kind, found.log_evidence, data, density, held_out=False), candidates, certain)
 
 
 def _start(plan: Plan, kernel: Kernel, data: Data) -> GPR:

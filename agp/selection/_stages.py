@@ -8,6 +8,7 @@ import numpy as np
 
 from agp.backend import Array, asarray_like, backend_of
 from agp.bounds import evidence_and_left_out
+from agp.likelihoods import Transform
 from agp.models import GPR, GPRMixture
 from agp.priors import log_prior
 from agp.selection._climb import (
@@ -25,7 +26,7 @@ from agp.selection._climb import (
 )
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._given import Data, Plan, Rows, finite_average
-from agp.selection._race import SAMPLE, STEPS, Race, mix, train_revived
+from agp.selection._race import SAMPLE, STEPS, Mixed, Race, mix, train_revived
 from agp.selection._signal import (
     CLEAR,
     PERMUTED_STEPS,
@@ -36,6 +37,7 @@ from agp.selection._signal import (
     predicts_left_out,
 )
 from agp.selection._sizes import COST, Sizes
+from agp.selection._targets import choose_transform, in_own_units, mean_log_slope, mix_transforms, transformed
 from agp.selection._trial import Candidate, Found, RegressionResult, Trial, best_of_kernels, close_to_best, sort_trials
 from agp.selection._watch import Pieces, Watch
 from agp.training import fit
@@ -60,7 +62,7 @@ BETTER = 0.05
 """Hyperparameters from few rows are kept if they predict the held-out rows better by this many nats per row."""
 JUDGED_ROWS, JUDGED = 4096, 512
 """The numbers of rows and of inducing inputs for comparing kernels."""
-SHARES = {"search": 0.15, "train": 0.45}
+SHARES = {"search": 0.15, "transforms": 0.2, "search again": 0.3, "train": 0.45}
 """The latest end of a stage, as a fraction of the time limit."""
 AMPLE = 8.0
 """Without a time limit, and with one if the remaining time exceeds `AMPLE` times that for the search, no stage is
@@ -113,6 +115,7 @@ class Fit:
         self.sizes = Sizes(self.few, min(most, drawn), drawn, rows.total)
         self.candidates: list[Candidate] = []
         self.certain = False
+        self.transform: Transform | None = None
         self.best: Callable[[], Found] = lambda: self._exact_of(self._initialise(), SAMPLE, "")
 
     # -- the methods -----------------------------------------------------------------------------------------------
@@ -121,9 +124,16 @@ class Fit:
         """Integrate over the hyperparameters of an exact GP of all rows."""
         data = self.on_host(self.rows.data.at())
         with self.watch.stage("integrate", self.rows.total):
-            found, candidates, self.certain = mix(self.plan, data, self.watch)
-        self.candidates += candidates
-        self.best = lambda: found._replace(model=beside(found.model, self.rows.data.X))
+            mixed = mix(self.plan, data, self.watch)
+        self._keep_mixture(mixed)
+        if not self.plan.transforms or self.watch.is_done:
+            return
+        with self.watch.stage("transforms", self.rows.total):
+            transform, mixed, tried = mix_transforms(self.plan, self.climb, mixed, data, self.watch)
+        self.candidates += tried
+        if transform is not None:
+            self._use(transform)
+            self._keep_mixture(mixed)
 
     def run_exact(self) -> None:
         """Compare kernels on the sample, train the best on up to 2,000 rows, and keep the posterior of all rows."""
@@ -193,18 +203,42 @@ class Fit:
 
     def search(self, *, compete: bool = True) -> list[Trial]:
         """Search for kernels and hyperparameters on the sample; return the candidates, the best first."""
+        found = self._race("search", compete=compete)
+        if not found or not self.plan.transforms or self.watch.is_done:
+            return found
+        sample = self.on_host(self.rows.first(SAMPLE))
+        with self.watch.stage("transforms", sample.X.shape[0], SHARES["transforms"]):
+            transform, tried = choose_transform(self.plan, self.climb, found[0], sample)
+        self.candidates += tried
+        if transform is None or self.watch.is_done:
+            return found
+        rows, best = self.rows, self.best
+        self._use(transform)
+        try:
+            found = self._race("search again", compete=compete) or found
+        finally:
+            if self.best is best:  # the search ended before it found anything
+                self.rows, self.transform = rows, None
+        return found
+
+    def _race(self, stage: str, *, compete: bool) -> list[Trial]:
+        """Compare starts and kernels on the sample."""
         sample, wide = (self.on_host(self.rows.first(rows)) for rows in (SAMPLE, WIDE_ROWS))
-        found: list[Trial] = []
-        with self.watch.stage("search", sample.X.shape[0], SHARES["search"]):
+        found, before = [], len(self.climb.done)
+        with self.watch.stage(stage, sample.X.shape[0], SHARES[stage]):
             try:
                 for found in Race(self.plan, wide, sample, self.climb, compete=compete).run():
                     self._keep_sample(found[0])
             except StageOver:
-                if not found and self.climb.done:
-                    found = sort_trials(self.climb.done)
+                if not found and self.climb.done[before:]:
+                    found = sort_trials(self.climb.done[before:])
                     self._keep_sample(found[0])
         self._note(found)
         return found
+
+    def _use(self, transform: Transform) -> None:
+        """Replace the targets of all rows by their transforms."""
+        self.rows, self.transform = self.rows._replace(data=transformed(self.rows.data, transform)), transform
 
     def on_host(self, data: Data) -> Data:
         """Return rows on the host in float64, so that all libraries choose alike, unless users' parts need others."""
@@ -269,7 +303,7 @@ class Fit:
                 passed = self.pass_over(one, min(JUDGED, self.few), JUDGED_ROWS)
                 if passed is not None:
                     judged.append(passed.trial)
-        self._note(judged)
+        self._note(judged, JUDGED_ROWS)
         return sort_trials(judged) or found
 
     def compare(self, one: Trial) -> Passed | None:
@@ -278,7 +312,7 @@ class Fit:
         with self.watch.stage("compare", rows):
             found = self.pass_over(one, self.few, rows)
         if found is not None:
-            self._note([found.trial])
+            self._note([found.trial], rows)
         return found
 
     def pass_over(self, one: Trial, inducing: int, rows: int) -> Passed | None:
@@ -335,9 +369,22 @@ class Fit:
 
     # -- results ----------------------------------------------------------------------------------------------------
 
-    def _note(self, found: list[Trial]) -> None:
-        """Record the scores of candidates."""
-        self.candidates += [one.scores for one in found]
+    def _note(self, found: list[Trial], rows: int = 0) -> None:
+        """Record the scores of candidates. `rows` is the number of rows of their bounds."""
+        for one in found:
+            slopes = [self.slope(self.rows.first(count)) for count in (one.scores.rows, rows) if count]
+            held = self.slope(self.rows.held_out()) if rows else 0.0
+            self.candidates.append(in_own_units(one.scores, self.transform, slopes[0], held, slopes[-1]))
+
+    def slope(self, data: Data) -> float:
+        """Return the average log slope of the transform at rows whose targets are transformed; otherwise 0."""
+        return mean_log_slope(self.transform, data)
+
+    def _keep_mixture(self, mixed: Mixed) -> None:
+        found, candidates, self.certain = mixed
+        slope = self.slope(found.targets)
+        self.candidates += [in_own_units(one, self.transform, slope, 0.0, 0.0) for one in candidates]
+        self.best = lambda: found._replace(model=beside(found.model, self.rows.data.X), slope=slope)
 
     def _keep_sample(self, one: Trial) -> None:
         self.best = lambda: self._exact_of(one.model, SAMPLE, one.kernel)
@@ -359,7 +406,8 @@ class Fit:
         data, model = self.rows.data, one.model
         bound = one.scores.evidence * observations(model) - (float(log_prior(model)[0]) if model.priors else 0.0)
         model = model if beside(model, data.X) is model else model_on(model, data)
-        return Found(model, one.kernel, _kind(data), bound, data, one.scores.log_density, held_out=False)
+        density, slope = one.scores.log_density, self.slope(data)
+        return Found(model, one.kernel, _kind(data), bound, data, density, held_out=False, slope=slope)
 
     def _exact_of(self, model: Any, rows: int, name: str) -> Found:
         """Compute the exact posterior of the first rows in the random order, or of all rows."""
@@ -367,13 +415,14 @@ class Fit:
         found = model_on(model, data)
         evidence, left_out = evidence_and_left_out(found, found._data)
         density = finite_average(left_out, found.weights)
-        return Found(found, name, _kind(data), float(evidence), data, density, held_out=False)
+        return Found(found, name, _kind(data), float(evidence), data, density, held_out=False, slope=self.slope(data))
 
     def _collapsed_candidate(self, one: Trial, passed: Any, setting: tuple[float, float], count: int) -> Found:
         model, bound = passed.posterior(*setting, count)
         seen = self.rows.data if passed.inside else self.rows.targets_seen(passed.rows)
         kind = f"a collapsed posterior with {count:,} inducing inputs on {seen.y.shape[0]:,} rows"
-        return Found(model, one.kernel, kind, bound, seen, one.scores.held_out, held_out=True)
+        slope = self.slope(self.rows.held_out())
+        return Found(model, one.kernel, kind, bound, seen, one.scores.held_out, held_out=True, slope=slope)
 
     def _has_signal(self, best: Found, gain: float) -> bool:
         """Whether a gain in evidence, in nats, is not due to chance: it is clear, or exceeds that of permutations."""
@@ -408,7 +457,8 @@ class Fit:
             learned = self._has_signal(best, best.bound - count * baseline_of(model.likelihood, best.targets))
         ending = watch.ending()
         learned = learned or bool(ending)  # a fit that ended early may still learn
-        message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
+        of = f"{best.kernel} of the transform {self.transform.short_name}" if self.transform else best.kernel
+        message = f"{of}, {best.kind}" + (f"; {ending}" if ending else "")
         if not learned:
             constant = None
             if isinstance(self.plan.kernel, str) and not isinstance(model, GPRMixture):  # else the user chose the model
@@ -423,8 +473,9 @@ class Fit:
             message=message,
             candidates=self.candidates,
             kernel=best.kernel,
-            bound=best.bound * every.observations / count,
-            baseline=baseline_of(model.likelihood, every),
-            log_density=best.log_density,
+            bound=(best.bound / count + self.slope(best.targets)) * every.observations,
+            baseline=baseline_of(model.likelihood, every) + self.slope(every),
+            log_density=best.log_density + best.slope,
             learned=bool(learned),
+            transform=self.transform,
         )

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from agp.backend import asarray_like, to_numpy
+from agp.likelihoods import Transform, with_transform
 from agp.models import GPR, NNGP, SVGP, TVGP, VIF, Ensemble, GPRMixture, Model
+from agp.predictors import Predictor
 from agp.selection._given import Data
 from agp.training import FitResult
-from agp.tree import leaves, with_leaves
+from agp.tree import leaves, replace, with_leaves
 
 CLOSE, ALIKE = 0.02, 0.002
 """Differences in nats per row. Candidates within `CLOSE` of the best are trained further. Two candidates with the same
@@ -85,7 +87,19 @@ class SearchResult(FitResult[M]):
 
 @dataclass
 class RegressionResult(SearchResult[GPR | GPRMixture | SVGP | NNGP | VIF]):
-    """The result of `fit_regression`."""
+    """The result of `fit_regression`.
+
+    If a transform of the targets was chosen, `model` is that of the transformed targets, but all densities and bounds
+    are those of the targets in their own units.
+    """
+
+    transform: Transform | None = None
+    """The transform of the targets that was chosen, or None."""
+
+    def predictor(self) -> Predictor:
+        """Return a predictor of the targets in their own units."""
+        found = self.model.predictor()
+        return replace(found, {"likelihood": with_transform(found.likelihood, self.transform)})  # type: ignore[arg-type]
 
     @property
     def method(self) -> str:
@@ -155,6 +169,8 @@ class Found(NamedTuple):
     log_density: float
     held_out: bool
     """True if the log density is that of the held-out rows."""
+    slope: float = 0.0
+    """The average log slope of a transform of the targets, over the rows of the log density."""
 
 
 def pieces_of(model: Any, **numbers: float) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def test_logarithms_of_targets_are_answered_as_targets():
             "the method gpr does not support",
         ),
         ({"likelihood": 3}, F, {}, TypeError, "likelihood is 3, but must be one of 'beta', 'exponential'"),
-        ({"target_transform": "sqrt"}, F, {}, ValueError, "target_transform is 'sqrt', but must be None or 'log'"),
+        ({"target_transform": "sqrt"}, F, {}, ValueError, "target_transform is 'sqrt', but must be None, 'none', "),
         ({"target_transform": "log"}, F, {}, ValueError, "needs positive targets, but y has -"),
         ({"target_transform": "log", "likelihood": "gamma"}, F, {}, ValueError, "is for likelihood='gaussian', not"),
         (

@@ -16,6 +16,7 @@ from agp.likelihoods import (
     Gamma,
     Gaussian,
     LatentNoiseGaussian,
+    Logit,
     LogNormal,
     NegativeBinomial,
     Ordinal,
@@ -23,6 +24,8 @@ from agp.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
+    TransformedGaussian,
+    YeoJohnson,
 )
 
 Targets = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -81,6 +84,9 @@ KINDS = {
     "beta-logit": Kind(lambda: Beta(6.0, link="logit"), shares),
     "ordinal": Kind(lambda: Ordinal(4, (-0.6, 0.3, 1.4)), categories),
     "log-normal": Kind(lambda: LogNormal(Gaussian(0.2)), positive),
+    "yeo-johnson": Kind(lambda: TransformedGaussian(Gaussian(0.2), YeoJohnson(0.4, 0.3, 1.5)), values),
+    "yeo-johnson-logs": Kind(lambda: TransformedGaussian(Gaussian(0.2), YeoJohnson(0.0)), values),
+    "logit-gaussian": Kind(lambda: TransformedGaussian(Gaussian(0.2), Logit()), shares),
     "latent-noise": Kind(lambda: LatentNoiseGaussian(), values),
     "latent-noise-in-units": Kind(lambda: LatentNoiseGaussian(unit=1.4), values),
     "robustmax": Kind(lambda: RobustMax(3), labels, 3),

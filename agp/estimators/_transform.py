@@ -1,0 +1,90 @@
+"""Targets that are modelled after a transform, but predicted in their own units."""
+
+from abc import abstractmethod
+
+from agp.backend import backend_of, to_numpy
+from agp.estimators._distribution import Distribution
+from agp.estimators._observations import Observations
+from agp.estimators._saturation import largest_targets
+from agp.likelihoods import (
+    Gaussian,
+    LatentNoiseGaussian,
+    Likelihood,
+    Log,
+    LogNormal,
+    Transform,
+    YeoJohnson,
+    with_transform,
+)
+from agp.selection import transform_of
+
+
+class TransformedTargets(Distribution):
+    """Base class of estimators of numbers, which may be transformed. Data of the model have transformed targets."""
+
+    target_transform: str | None
+
+    @property
+    @abstractmethod
+    def _likelihood_class(self) -> type[Likelihood]:
+        """The class of the likelihood that the user chose."""
+
+    @property
+    @abstractmethod
+    def _likelihood_name(self) -> str:
+        """The name of the likelihood in messages, as the user passed it."""
+
+    @property
+    def _given_transform(self) -> str | None:
+        """The name of the transform that the user chose, or None."""
+        return None if self.target_transform in (None, "none", "auto") else self.target_transform
+
+    def _transformed(self, data: Observations, *, reset: bool) -> Observations:
+        """Return the data with transformed targets if the user chose a transform; `reset` begins with new constants."""
+        if reset:
+            self.transform_ = None if self._given_transform is None else self._transform_of(data)
+        if self._given_transform is None or self.transform_ is None:
+            return data
+        self.transform_.check_targets(data.y)
+        return data._replace(y=self.transform_.forward(data.y))
+
+    def _transform_of(self, data: Observations) -> Transform:
+        """Return the transform that the user chose, with constants for these targets."""
+        y, weights = (None if x is None else to_numpy(backend_of(x).gather(x)) for x in (data.y, data.weights))
+        return transform_of(self.target_transform, y, weights)
+
+    def _keep_transform(self, transform: Transform | None, data: Observations) -> None:
+        """Store the transform that `fit_regression` chose for data, unless the user chose one."""
+        if self._given_transform is None:
+            self.transform_ = transform
+            self._note_largest(data)
+
+    def _likelihood_of(self, trained: Likelihood) -> Likelihood:
+        return with_transform(trained, self.transform_)  # type: ignore[arg-type]
+
+    def _note_largest(self, data: Observations) -> None:
+        """Update the largest targets or rates of each column (for latent noise, their ranges), which limit moments."""
+        kind, noise = self._likelihood_class, self._likelihood_class is LatentNoiseGaussian
+        unbounded = isinstance(self.transform_, Log | YeoJohnson)
+        if noise or unbounded or kind.log_link or kind is LogNormal:
+            own = data if self._given_transform is None else data._replace(y=self.transform_.inverse(data.y))
+            centre = self.transform_.centre if isinstance(self.transform_, YeoJohnson) else None
+            self._largest = largest_targets(own, vars(self).get("_largest"), centre=centre, ranges=noise)
+
+    def _log_jacobian(self, data: Observations) -> float:
+        """Return the log density of y minus that of the transformed targets in `data`, summed over all rows."""
+        if self.transform_ is None or self._given_transform is None:
+            return 0.0
+        xp = backend_of(data.y).xp
+        slopes = self.transform_.log_slope(self.transform_.inverse(data.y))
+        rows = xp.sum(xp.where(xp.isnan(data.y), xp.zeros_like(slopes), slopes), axis=1)
+        return float(xp.sum(rows if data.weights is None else rows * data.weights))
+
+    def _check_takes_noise(self) -> None:
+        chosen = vars(self).get("transform_")
+        transform = self._given_transform or (chosen.short_name if chosen is not None else None)
+        if self._likelihood_class is not Gaussian or transform is not None:
+            found = f"target_transform={transform!r}" if transform else f"likelihood={self._likelihood_name}"
+            raise ValueError(
+                f"noise is given, but {found} does not use it; use likelihood='gaussian' without a transform."
+            )

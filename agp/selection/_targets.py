@@ -1,0 +1,329 @@
+"""Transforms of targets as candidates: which are compared, with which constants, and which one is the best."""
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp import tree
+from agp.backend import asarray_like, backend_of, to_numpy
+from agp.checks import check_choice
+from agp.errors import NotPositiveDefiniteError
+from agp.kernels import Kernel
+from agp.likelihoods import TRANSFORMS, Logit, Transform, YeoJohnson
+from agp.means import ConstantMean
+from agp.selection._climb import Climber, StageOver, ignore_repairs
+from agp.selection._given import Data, Plan, average
+from agp.selection._race import Mixed, mix
+from agp.selection._signal import CHANCE
+from agp.selection._trial import Candidate, Trial
+
+RATIO = 2.0
+"""Transforms are compared only if their slope at some targets is more than `RATIO` times that at others."""
+SKEWNESS_GAIN = 0.02
+"""A power is compared only if the targets alone gain so many nats per row, and more than chance."""
+TRIAL_STEPS, TRIAL_MARGIN = 5, 0.02
+"""The maximum number of evaluations for a candidate, and how many nats per row it may seem to remain behind."""
+WIDENED = 0.005
+"""If targets lie at an end of their interval, both ends move outwards by this fraction of its length."""
+PERCENT, NEAR_PERCENT = 100.0, 90.0
+"""Targets from 0 to 100 may be percentages if the largest is above `NEAR_PERCENT`."""
+LEAST_ROWS = 10
+"""The smallest number of rows for which transforms are compared."""
+POWERS, SCALES = np.linspace(0.0, 2.0, 41), (1.0, 0.5, 0.25, 0.125)
+"""The powers, and the scales as fractions of the spread, whose likelihoods are compared."""
+
+
+# -- which transforms are possible ------------------------------------------------------------------------------------
+
+
+def transforms_to_compare(asked: Any, plan: Plan, data: Data) -> tuple[str, ...]:
+    """Return the names of transforms. Raise TypeError or ValueError for names that are unknown or make no sense."""
+    if asked is None:
+        return ()
+    every = isinstance(asked, str) and asked == "auto"
+    if not every and (isinstance(asked, str) or not isinstance(asked, Iterable)):
+        known = ", ".join(map(repr, TRANSFORMS))
+        raise TypeError(f"transforms is {asked!r}, but must be None, 'auto', or a list of some of {known}.")
+    names = [*TRANSFORMS] if every else [*asked]
+    for name in names:
+        check_choice("transforms", name, tuple(TRANSFORMS))
+    why = _why_not_transformed(plan, data)
+    if why and names and not every:
+        raise ValueError(f"transforms is given, but {why}; leave it out.")
+    return () if why else tuple(name for name in TRANSFORMS if name in names)
+
+
+def _why_not_transformed(plan: Plan, data: Data) -> str:
+    """Return why targets must stay in their own units, or an empty string."""
+    if backend_of(data.X).is_lazy:
+        return "the rows are not in memory"
+    if data.y.shape[1] != 1:
+        return f"y has {data.y.shape[1]} columns"
+    if data.noise is not None:
+        return "the noise of the rows is known in the unit of the targets"
+    mean = plan.mean_function
+    in_units = {
+        "likelihood": plan.likelihood.noise_variance is not None,
+        "mean_function": mean is not None and not (isinstance(mean, ConstantMean) and mean.value is None),
+        "priors": not (plan.priors is None or isinstance(plan.priors, str)),
+        "kernel": isinstance(plan.kernel, Kernel) and any("variance" in name for name in tree.leaves(plan.kernel)),
+    }
+    given = next((name for name, is_given in in_units.items() if is_given), None)
+    return f"{given} has values in the unit of the targets" if given else ""
+
+
+# -- the constants of transforms --------------------------------------------------------------------------------------
+
+
+def transform_of(name: str, y: Any, weights: Any = None) -> Transform:
+    """Return the transform with this name for targets y [N] or [N, P] on the host, which may contain NaN.
+
+    "yeo-johnson" has the power and the scale with the largest likelihood of the targets alone, if the transformed
+    targets are normal. The interval of "logit" is from 0 to 1 or, for larger targets, from 0 to 100; if targets lie at
+    its ends, both ends move outwards by 0.005 times its length.
+
+    Raises
+    ------
+    ValueError
+        If the transform is not possible for these targets.
+    """
+    numbers = np.asarray(y, dtype=np.float64)
+    if name == "yeo-johnson" and numbers.ndim == 2 and numbers.shape[1] > 1:
+        raise ValueError(
+            f"the transform 'yeo-johnson' is for one target, but y has {numbers.shape[1]}; fit one model per target."
+        )
+    flat = numbers.reshape(-1)
+    known = ~np.isnan(flat)
+    if name == "yeo-johnson":
+        w = np.ones(len(flat)) if weights is None else np.asarray(weights, dtype=np.float64).reshape(-1)
+        return _fit_power(flat[known], w[known])
+    found = _interval(flat[known]) if name == "logit" else TRANSFORMS[name]()
+    found.check_targets(flat[known])
+    return found
+
+
+def _interval(y: Any) -> Logit:
+    """Return the transform of proportions or percentages."""
+    upper = 1.0 if y.max() <= 1.0 else PERCENT
+    if y.min() < 0.0 or y.max() > upper:
+        some = y.min() if y.min() < 0.0 else y.max()
+        raise ValueError(
+            f"the transform 'logit' needs targets from 0 to 1, or from 0 to 100, but y has {some:g}; use another."
+        )
+    wider = WIDENED * upper if y.min() == 0.0 or y.max() == upper else 0.0
+    return Logit(0.0 - wider, upper + wider)
+
+
+def _fit_power(y: Any, w: Any) -> YeoJohnson:
+    """Return the Yeo-Johnson transform with the largest likelihood of targets [N] with weights, centred at the median.
+
+    The likelihood is compared on a grid; the power is then the peak of a parabola through the best three values.
+    """
+    centre, low, high = _weighted_quantiles(y, w, (0.5, 0.25, 0.75))
+    spread = (high - low) / 1.349 or math.sqrt(np.average((y - centre) ** 2, weights=w))
+    if not spread > 0.0:
+        return YeoJohnson(1.0, centre, abs(centre) or 1.0)
+    found: list[tuple[float, float, float]] = []
+    for scale in SCALES:
+        density = [_alone(YeoJohnson(power, centre, scale * spread), y, w) for power in POWERS]
+        best = int(np.argmax(density))
+        power = float(POWERS[best])
+        if 0 < best < len(POWERS) - 1:
+            before, at, after = density[best - 1 : best + 2]
+            power += 0.5 * float((before - after) / (before - 2.0 * at + after)) * float(POWERS[1] - POWERS[0])
+        found.append((_alone(YeoJohnson(power, centre, scale * spread), y, w), power, scale * spread))
+    _, power, scale = max(found)
+    return YeoJohnson(power, centre, scale)
+
+
+def _weighted_quantiles(y: Any, w: Any, levels: tuple[float, ...]) -> list[float]:
+    order = np.argsort(y)
+    share = np.cumsum(w[order])
+    places = np.searchsorted(share, np.asarray(levels) * share[-1])
+    return [float(y[order[place]]) for place in places]
+
+
+def _alone(transform: Transform | None, y: Any, w: Any) -> float:
+    """Return the average log density of targets [N] if the transformed targets are normal, up to a constant."""
+    z = y if transform is None else transform.forward(y)
+    variance = np.average((z - np.average(z, weights=w)) ** 2, weights=w)
+    slope = 0.0 if transform is None else np.average(transform.log_slope(y), weights=w)
+    return slope - 0.5 * math.log(max(variance, np.finfo(float).tiny))
+
+
+def candidates_of(names: tuple[str, ...], data: Data) -> dict[str, Transform]:
+    """Return the transforms that can matter for these targets, by name, the simplest first."""
+    y, weights = data.targets_on_host()
+    found: dict[str, Transform] = {}
+    if len(y) < LEAST_ROWS:
+        return found
+    for name in names:
+        try:
+            one = transform_of(name, y, weights)
+        except ValueError:
+            continue
+        if _matters(one, y[:, 0], np.ones(len(y)) if weights is None else weights):
+            found[name] = one
+    return found
+
+
+def _matters(transform: Transform, y: Any, w: Any) -> bool:
+    """Whether a transform is far from linear, and may be meant."""
+    slopes = transform.log_slope(y)
+    if not np.ptp(slopes) > math.log(RATIO):
+        return False
+    if isinstance(transform, Logit):
+        return bool(transform.upper < PERCENT or y.max() > NEAR_PERCENT)
+    if isinstance(transform, YeoJohnson):
+        return _alone(transform, y, w) - _alone(None, y, w) > max(SKEWNESS_GAIN, CHANCE / float(np.sum(w)))
+    return True
+
+
+# -- the comparison ---------------------------------------------------------------------------------------------------
+
+
+class Compared(NamedTuple):
+    """The densities of the targets in their own units, for one transform or for none."""
+
+    transform: Transform | None
+    each: Any
+    """The log densities of rows given the others [N], on the host."""
+    evidence: float
+    """The log evidence in nats per observation."""
+
+
+def choose_transform(plan: Plan, climb: Climber, best: Trial, sample: Data) -> tuple[Transform | None, list[Candidate]]:
+    """Choose a transform of the targets of a sample, of which `best` is an exact GP. Also return the candidates."""
+    tried: list[Candidate] = []
+    transforms = candidates_of(plan.transforms, sample)
+    if not transforms or best.model.X.shape[0] != sample.X.shape[0]:
+        return None, tried
+    try:
+        found = _compare(climb, best, sample, transforms, tried)
+    except StageOver:
+        return None, tried
+    return _simplest(found, sample).transform, tried
+
+
+def mix_transforms(
+    plan: Plan, climb: Climber, mixed: Mixed, data: Data, watch: Any
+) -> tuple[Transform | None, Mixed, list[Candidate]]:
+    """Choose a transform by mixtures over the hyperparameters. Also return its mixture, and other candidates.
+
+    Transforms are first compared at the mode. Only those that are better there have a mixture of their own.
+    """
+    tried: list[Candidate] = []
+    transforms = candidates_of(plan.transforms, data)
+    if not transforms:
+        return None, mixed, tried
+    try:
+        mode = climb("transform none", mixed.found.kernel, mixed.found.model.mode, 1)
+        quick = _compare(climb, mode, data, transforms, tried)
+    except StageOver:
+        return None, mixed, tried
+    results = [(_compared(mixed, None, data), mixed)]
+    for one in quick[1:]:
+        if one.transform is None or not _score(one, data) > _score(quick[0], data):
+            continue
+        again = mix(plan, transformed(data, one.transform), watch)
+        results.append((_compared(again, one.transform, data), again))
+        if watch.is_done:
+            break
+    chosen = _simplest([one for one, _ in results], data)
+    return chosen.transform, next(again for one, again in results if one is chosen), tried
+
+
+def _compared(mixed: Mixed, transform: Transform | None, data: Data) -> Compared:
+    """Return the densities of a mixture, in the units of targets that are not transformed."""
+    y, weights = data.targets_on_host()
+    slopes = 0.0 * y[:, 0] if transform is None else transform.log_slope(y)[:, 0]
+    evidence = mixed.found.bound / data.observations + float(average(slopes, weights))
+    return Compared(transform, _left_out(mixed.found.model) + slopes, evidence)
+
+
+def _compare(
+    climb: Climber, best: Trial, sample: Data, transforms: dict[str, Transform], tried: list[Candidate]
+) -> list[Compared]:
+    """Compare transforms, each trained in a few steps from the best hyperparameters; the first result is that of none.
+
+    The transformed targets are shifted and scaled to the mean and the variance of the targets, so that the
+    hyperparameters keep their units. The candidates are added to `tried`.
+    """
+    y, weights = sample.targets_on_host()
+    (mean,), (variance,) = sample.moments()
+    found = [Compared(None, _left_out(best.model), best.scores.evidence)]
+    for name, one in transforms.items():
+        z = one.forward(y)
+        (level,), (spread,) = Data(None, z, weights).moments()
+        factor = math.sqrt(variance / spread)
+        slopes = one.log_slope(y)[:, 0] + math.log(factor)
+        gain = float(average(slopes, weights))
+        rival = best._replace(scores=_add(best.scores, -gain))
+        model = tree.with_leaves(best.model, {"y": asarray_like(mean + factor * (z - level), best.model.y)})
+        trial = climb(f"transform {name}", best.kernel, model, TRIAL_STEPS, rival=rival, margin=TRIAL_MARGIN)
+        scores = _add(trial.scores, gain)._replace(kernel=f"{best.kernel} of {name}")
+        tried.append(scores)
+        found.append(Compared(one, _left_out(trial.model) + slopes, scores.evidence))
+    return found
+
+
+def _add(scores: Candidate, gain: float) -> Candidate:
+    return scores._replace(evidence=scores.evidence + gain, log_density=scores.log_density + gain)
+
+
+def _left_out(model: Any) -> Any:
+    """Return the leave-one-out log densities [N] on the host, or -inf."""
+    try:
+        with ignore_repairs():
+            return np.asarray(to_numpy(model.leave_one_out()), dtype=np.float64)
+    except NotPositiveDefiniteError:
+        return np.full(model.X.shape[0], -np.inf)
+
+
+def _score(one: Compared, sample: Data) -> float:
+    """Return the average log density of left-out rows or, for few rows per column, the evidence."""
+    found = one.evidence if sample.has_few_rows else float(average(one.each, sample.targets_on_host()[1]))
+    return found if math.isfinite(found) else -math.inf
+
+
+def _simplest(found: list[Compared], sample: Data) -> Compared:
+    """Return the first result that is within a standard error of the best one.
+
+    The standard error is that of the difference between rows. For few rows per column, the evidence must exceed that of
+    a simpler transform by more than chance.
+    """
+    best = max(found, key=lambda one: _score(one, sample))
+    return next(one for one in found if _score(best, sample) - _score(one, sample) <= _chance(best, one, sample))
+
+
+def _chance(one: Compared, other: Compared, sample: Data) -> float:
+    if sample.has_few_rows:
+        return CHANCE / sample.observations if one is not other else 0.0
+    weights = sample.targets_on_host()[1]
+    apart = one.each - other.each
+    if not np.isfinite(apart).all():
+        return 0.0
+    return math.sqrt(float(average((apart - average(apart, weights)) ** 2, weights)) / sample.observations)
+
+
+def transformed(data: Data, transform: Transform) -> Data:
+    """Return the rows with transformed targets."""
+    return data._replace(y=transform.forward(data.y))
+
+
+def mean_log_slope(transform: Transform | None, data: Data) -> float:
+    """Return the average of log g'(y) over observations in rows whose targets are z = g(y), or 0 for no transform."""
+    if transform is None:
+        return 0.0
+    z, weights = data.targets_on_host()
+    return float(average(np.sum(transform.log_slope(transform.inverse(z)), axis=1), weights))
+
+
+def in_own_units(scores: Candidate, transform: Transform | None, slope: float, held: float, bound: float) -> Candidate:
+    """Return the scores of a candidate in the units of the targets, given the average log slopes at its rows."""
+    if transform is None:
+        return scores
+    more = {"held_out": scores.held_out + held, "bound": scores.bound + bound}
+    return _add(scores, slope)._replace(kernel=f"{scores.kernel} of {transform.short_name}", **more)
