@@ -39,6 +39,8 @@ MONTH = re.compile(r"((?:1[6-9]|20)\d\d)-(0[1-9]|1[0-2])")
 ZONE = re.compile(r":\d{2}.*(?:Z|UTC|GMT|[-+]\d{2}(?::?\d{2})?)\s*$")
 SPAN = re.compile(r"(?=.)(?:([-+]?\d+) days?)?(?:(^|, ?| )([-+]?)(\d+):(\d{2}):(\d{2}(?:\.\d+)?))?")
 """Matches text of durations, such as "3 days", "26:30:00", "3 days, 12:00:00" or "-1 days +12:00:00.5"."""
+ALMOST_ALL = 0.9
+"""If this share of the cells of a column are numbers, the other cells are taken for errors."""
 MAX_MIXED = 10
 """Up to this many different texts, some of which are numbers, are categories, such as "4", "6" and "rotary"."""
 MIN_COUNTED = 20
@@ -295,15 +297,15 @@ def _kind_of_texts(column: Column) -> str:
         return DURATION
     if reading.is_complete:
         return NUMBER
-    if len(texts) > MAX_MIXED and mostly_numbers(column):
+    if len(texts) > MAX_MIXED and mostly_numbers(column, least=ALMOST_ALL):
         raise _no_number(column, reading)
     return CATEGORY
 
 
-def mostly_numbers(column: Column, reading: Reading | None = None) -> bool:
-    """Whether at least half of the texts in the cells that are not missing are numbers, by the given reading."""
+def mostly_numbers(column: Column, reading: Reading | None = None, *, least: float = 0.5) -> bool:
+    """Whether at least this share of the cells that are not missing are numbers, by the given reading."""
     wrong = column.spread([x is None for x in (reading or column.reading).numbers], missing=False, kind=bool)
-    return bool(2 * wrong.sum() <= (column.index >= 0).sum())
+    return bool(wrong.sum() <= (1.0 - least) * (column.index >= 0).sum())
 
 
 def _no_number(column: Column, reading: Reading) -> ColumnError:
