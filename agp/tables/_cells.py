@@ -41,6 +41,8 @@ SPAN = re.compile(r"(?=.)(?:([-+]?\d+) days?)?(?:(^|, ?| )([-+]?)(\d+):(\d{2}):(
 """Matches text of durations, such as "3 days", "26:30:00", "3 days, 12:00:00" or "-1 days +12:00:00.5"."""
 ALMOST_ALL = 0.9
 """If this share of the cells of a column are numbers, the other cells are taken for errors."""
+PADDED = re.compile(r"0\d")
+"""Matches texts with leading zeros, such as "039000838X", which are identifiers or codes."""
 MAX_MIXED = 10
 """Up to this many different texts, some of which are numbers, are categories, such as "4", "6" and "rotary"."""
 MIN_COUNTED = 20
@@ -297,7 +299,7 @@ def _kind_of_texts(column: Column) -> str:
         return DURATION
     if reading.is_complete:
         return NUMBER
-    if len(texts) > MAX_MIXED and mostly_numbers(column, least=ALMOST_ALL):
+    if len(texts) > MAX_MIXED and mostly_numbers(column, least=ALMOST_ALL) and not any(map(PADDED.match, texts)):
         raise _no_number(column, reading)
     return CATEGORY
 

@@ -28,6 +28,7 @@ KINDS = {
     "words": (["a", "b", None], CATEGORY),
     "a few numbers and a word": (["4", "6", "rotary", "4"], CATEGORY),
     "words and some numbers": (["1", "b", "c"], CATEGORY),
+    "book numbers": ([f"0{39000000 + 77 * i}" for i in range(30)] + ["039000838X"], CATEGORY),
     "words and Booleans": (["a", True], CATEGORY),
     "ranges": (pd.cut(pd.Series([1.0, 2.0, 3.0]), 2), ORDERED),
     "grades": (pd.Categorical(["low", None, "high"], ["low", "middle", "high"], ordered=True), ORDERED),
