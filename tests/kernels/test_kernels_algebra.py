@@ -279,7 +279,11 @@ def test_starting_variances_are_those_of_the_targets(cls, name):
 
 def test_the_first_kernel_with_a_variance_starts_at_that_of_the_targets():
     X = np.round(inputs(3, rows=50)[0])
-    for kernel in (Overlap() * RBF(), Overlap().on(0) * (Overlap().on(1) * RBF().on(2)) * Matern52(), RBF() * Overlap()):
+    for kernel in (
+        Overlap() * RBF(),
+        Overlap().on(0) * (Overlap().on(1) * RBF().on(2)) * Matern52(),
+        RBF() * Overlap(),
+    ):
         np.testing.assert_allclose(_started(kernel, X, 2.5).diag(X)[0], 2.5, rtol=1e-12)
     np.testing.assert_array_equal(_started(Overlap(), X, 2.5).diag(X)[0], 1.0)  # a correlation
 
