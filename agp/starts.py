@@ -96,7 +96,7 @@ def starting_kernels(
     starts = []
     codes = [*tried.category_levels(X.shape[1])]
     varied = perturb_constants(sample, (lambda: X) if among is None else among, codes)
-    shapes = _shapes(_relevance(sample, targets))
+    shapes = _shapes(sample, targets, codes)
     for start, lengthscales in _starts(tried, missing, asarray_like(varied, inputs), shapes):
         values = {name: asarray_like(to_numpy(x), X) for name, x in lengthscales.items()}
         evidence = _log_evidence(to_numpy(start(asarray_like(sample, inputs))[0]), targets)
@@ -157,15 +157,22 @@ def spread_starts(kernel: Kernel, X: Numbers, y: Numbers, /, *, power: float | N
     missing = [name for name in tree.missing(kernel) if name.endswith("lengthscale")]
     if not missing:
         return [usable(kernel.from_data(X, 1.0), X)]
-    shares = _relevance(X, y)
-    shapes = _shapes(shares) if power is None else _shapes(shares, power)[1:]
+    codes = [*kernel.category_levels(X.shape[1])]
+    shapes = _shapes(X, y, codes) if power is None else _shapes(X, y, codes, power)[1:]
     return [start for start, _ in _starts(kernel, missing, X, shapes)]
 
 
-def _shapes(shares: Numbers, power: float = 1.0) -> list[Numbers]:
-    """Return ratios [D] of lengthscales to their usual values: ones, and ratios by the relevance of several columns."""
-    share = np.maximum(shares, MIN_RELEVANCE) ** power
-    return [np.ones(len(shares)), np.sqrt(share.mean() / share)][: len(shares)]  # keeps average distances
+def _shapes(X: Numbers, y: Numbers, codes: Sequence[int], power: float = 1.0) -> list[Numbers]:
+    """Return ratios [D] of lengthscales to their usual values: ones, and ratios by the relevance of several columns.
+
+    The ratios of columns with codes of levels, which have no order, are one.
+    """
+    D = X.shape[1]
+    numbers, ratios = np.setdiff1d(np.arange(D), [*codes]), np.ones(D)
+    if numbers.size:
+        share = np.maximum(_relevance(X[:, numbers], y), MIN_RELEVANCE) ** power
+        ratios[numbers] = np.sqrt(share.mean() / share)  # keeps average distances
+    return [np.ones(D), ratios][:D]
 
 
 def _starts(
@@ -174,9 +181,7 @@ def _starts(
     """Yield kernels with their lengthscales in units of the inputs. The lengthscales of `from_data` come first."""
     base = usable(kernel.from_data(X, 1.0), X)
     names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
-    codes = [*kernel.category_levels(X.shape[1])]
     for shape in shapes:
-        shape[codes] = 1.0  # codes of levels have no order and no scale
         leaves = tree.leaves(kernel.from_data(X * asarray_like(shape, X), 1.0))
         for factor in FACTORS if names else ():
             lengthscales = {name: factor * leaves[name] for name in names}

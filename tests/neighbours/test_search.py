@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from helpers import JAX, NUMPY, as_arrays, peak
 
-from agp.backend import to_numpy
-from agp.kernels import RBF, Constant, Linear, Matern32, Periodic
-from agp.neighbours import TREE_COLUMNS, NeighbourSearch, effective_columns
+from agp.backend import row_numbers, to_numpy
+from agp.kernels import RBF, Constant, Linear, Matern32, Overlap, Periodic
+from agp.neighbours import SPARE, TREE_COLUMNS, NeighbourSearch, _SingleDistances, effective_columns
 from agp.processes import near_search, ordered_rows
 
 COLUMNS = {"tree": 2, "blocks": 12}
@@ -222,3 +222,106 @@ def test_an_order_is_random_and_keeps_the_last_rows(backend):
     assert np.any(order[:25] != np.arange(25))
     np.testing.assert_array_equal(order, ordered_rows(30, 3, NUMPY.array(np.zeros(2)), last=5))
     assert np.any(order != ordered_rows(30, 4, NUMPY.array(np.zeros(2)), last=5))
+
+
+# -- codes of levels ---------------------------------------------------------------------------------------------------
+
+
+def mixed_rows(N, levels, seed=0, numbers=2, offset=0.0):
+    """Numbers, and a last column of codes from -1 on."""
+    rng = np.random.default_rng([seed, levels])
+    return np.column_stack([rng.normal(size=(N, numbers)) + offset, rng.integers(-1, levels, N)])
+
+
+def by_mixed_distance(X, factors, q, k, numbers=None):
+    """The nearest rows, where different levels in the last column are at the distance 1."""
+    numbers = np.arange(len(X)) if numbers is None else numbers
+    apart = X[numbers] - q
+    apart[:, -1] = apart[:, -1] != 0.0
+    sizes = np.sum((apart * factors) ** 2, axis=1).astype(np.float32)
+    return numbers[np.argsort(sizes, kind="stable")][:k]
+
+
+@pytest.mark.parametrize(("levels", "numbers"), [(2, 1), (5, 2), (31, 2), (5, 12)])
+@pytest.mark.parametrize("factor", [0.1, 1.0, 20.0])
+def test_few_levels_are_at_their_exact_distances(levels, numbers, factor, backend):
+    X, Q = (mixed_rows(N, levels, N, numbers) for N in (300, 20))
+    factors = np.append(np.linspace(0.5, 2.0, numbers), factor)
+    search = NeighbourSearch(backend.array(X), backend.array(factors), levels={numbers: levels})
+    expected = [by_mixed_distance(X, factors, q, 7) for q in Q]
+    np.testing.assert_array_equal(integers(backend, search.nearest(backend.array(Q), 7)), expected)
+    alone = [integers(backend, search.nearest(backend.array(Q[i : i + 1, :]), 7))[0] for i in range(4)]
+    np.testing.assert_array_equal(alone, expected[:4])
+    found = integers(backend, search.earlier(row_numbers(300, backend.array(X)), 5))
+    for row in range(5, 300):
+        np.testing.assert_array_equal(found[row], by_mixed_distance(X, factors, X[row], 5, np.arange(row)))
+
+
+def test_many_levels_have_distances_of_about_one():
+    X = np.column_stack([np.linspace(0.0, 1.0, 2000), np.tile(np.arange(500.0), 4)])
+    search = NeighbourSearch(X, np.asarray([1.0, 3.0]), levels={1: 500})
+    found = search.nearest(X[:50, :], 4)
+    np.testing.assert_array_equal(np.sort(X[found][:, :, 1], axis=1), np.repeat(X[:50, 1:], 4, axis=1))  # own level
+    rows = search._times_factors(X[:500, :])[:, 1:]
+    sizes = np.sum((rows[:, None, :] - rows) ** 2, axis=-1)[np.triu_indices(500, 1)]
+    assert abs(sizes.mean() / 9.0 - 1.0) < 0.02
+    assert np.sqrt(sizes / 9.0).std() < 0.2
+
+
+def test_columns_of_codes_are_those_of_the_kernel(backend):
+    X = backend.array(mixed_rows(60, 4))
+    kernel = as_arrays((RBF(1.0, (0.5, 1.0)).on((0, 1)) * Overlap(0.7).on(2)).from_data(backend.numpy(X), 1.0))
+    search = near_search(backend.move(kernel), X)
+    K = kernel(backend.numpy(X))[0]
+    found = integers(backend, search.others(row_numbers(60, X), 5))
+    np.fill_diagonal(K, -1.0)
+    best = np.sort(K, axis=1)[:, :-6:-1]
+    np.testing.assert_allclose(np.take_along_axis(K, found, axis=1), best, rtol=1e-6)  # the most correlated rows
+
+
+# -- blocks in single precision ----------------------------------------------------------------------------------------
+
+
+def _outlier(X):
+    X[7, :] = 1e6
+    return X
+
+
+def _huge(X):
+    X[7, :] = 1e30
+    return X
+
+
+HARD = {
+    "smooth": lambda X: X,
+    "whole numbers": lambda X: np.round(X),
+    "far from the origin": lambda X: X + 1e7,
+    "an outlier": _outlier,
+    "overflow": _huge,
+    "tiny": lambda X: 1e-30 * X,
+    "duplicates": lambda X: X[np.arange(len(X)) // 40],
+    "nearly duplicates": lambda X: X[np.arange(len(X)) // 40] + 1e-4 * X,
+    "one point": lambda X: np.zeros_like(X),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_blocks_in_single_precision_find_the_rows_of_double_precision(case, monkeypatch):
+    X = HARD[case](rows_of("smooth", 600, 12))
+    Q = np.concatenate([X[:25], HARD[case](rows_of("smooth", 60, 12, seed=9))])
+    search, called = search_of(NUMPY, X), []
+    assert search._tree is None or case in ("an outlier", "overflow", "one point", "duplicates", "nearly duplicates")
+    search._tree = None
+    narrow = _SingleDistances.candidates_of_each
+    monkeypatch.setattr(_SingleDistances, "candidates_of_each", lambda *a: called.append(1) or narrow(*a))
+    found, earlier = search.nearest(Q, 6), search.earlier(np.arange(600), 6)
+    assert called
+    monkeypatch.setattr(NeighbourSearch, "_nearest_narrowly", _in_double)
+    np.testing.assert_array_equal(found, search.nearest(Q, 6))
+    np.testing.assert_array_equal(earlier, search.earlier(np.arange(600), 6))
+    if case not in ("far from the origin", "overflow"):  # the sort computes in other orders
+        np.testing.assert_array_equal(found, [by_distance(X, q, 6) for q in Q])
+
+
+def _in_double(self, Q, rows, k, own):
+    return self._nearest(Q, rows, None, k, own, k + SPARE)
