@@ -127,6 +127,11 @@ class Encoder:
         return [*self.names_of_numbers, *self._names_of_marks, *of_levels]
 
     @property
+    def dates(self) -> tuple[int, ...]:
+        """The numbers of the inputs that are dates, in days."""
+        return () if self.columns is None else self.columns.dates
+
+    @property
     def left_out(self) -> list[str]:
         """The names of the columns of the table that are not used."""
         return [] if self.columns is None else self.columns.left_out

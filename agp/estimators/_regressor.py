@@ -349,6 +349,7 @@ class GPRegressor(RegressorMixin, Distribution):
             seed=self._seed,
             callbacks=self._step_limit(),
             progress=bool(self.verbose),
+            times=self.columns_.dates if "columns_" in vars(self) else (),
         )
         self._keep_search(result, result.method)
         self._prepare_search()

@@ -21,6 +21,8 @@ HELD_OUT = 2000
 """The maximum number of held-out rows."""
 KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
 """The kernels that "auto" compares, in addition to the sum of the best of them and a linear kernel."""
+ROUGHEST = ("matern32", "matern52", "rbf")
+"""These kernels in the order in which they are preferred if their densities are alike."""
 ROWS_PER_COLUMN = 5
 """Lengthscales have a prior if there are fewer observations per column than this."""
 LENGTHSCALE = Relative(LogNormal(2.66, 3.0**0.5))
@@ -122,12 +124,21 @@ class Rows(NamedTuple):
         return self.data._replace(X=None).at(np.concatenate([self.order[:count], self.held]))
 
 
-def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
-    """Draw a sample of at most `most` rows. If `hold_out` is true, also draw a tenth of all rows, but at most 2,000."""
+def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool, times: Any = None) -> Rows:
+    """Draw a sample of at most `most` rows. If `hold_out` is true, also draw a tenth of all rows, but at most 2,000.
+
+    If times [N] are given, the held-out rows are the last ones.
+    """
     N = data.X.shape[0]
     if hold_out and N == 1:
         raise ValueError("X has one row, but two are needed, because one row is held out; pass method='gpr'.")
     held = min(HELD_OUT, max(1, N // 10)) if hold_out else 0
+    if times is not None and held:
+        order = np.argsort(times, kind="stable")
+        rest = order[: N - held]
+        return Rows(
+            data, np.sort(order[N - held :]), generator(seed, 16).choice(rest, min(len(rest), most), replace=False)
+        )
     index = generator(seed, 16).choice(N, min(N, held + most), replace=False)
     return Rows(data, np.sort(index[:held]), index[held:])
 
@@ -144,6 +155,8 @@ class Plan(NamedTuple):
     priors: Any
     memory: float | None
     tolerance: float
+    times: tuple[int, ...] = ()
+    """The columns that hold times in days."""
 
     @property
     def is_plain(self) -> bool:
@@ -184,6 +197,14 @@ class Plan(NamedTuple):
                 re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()
             }
         return {"likelihood": self.likelihood, "mean_function": self.mean_function, "priors": priors}
+
+
+def with_base(kernel: Kernel, kind: type[Kernel]) -> Kernel:
+    """Return the kernel with another base kernel of the same parameters, which may be the first part of a sum."""
+    if isinstance(kernel, Sum):
+        first, *rest = kernel.parts
+        return Sum((with_base(first, kind), *rest))
+    return kind(**tree.leaves(kernel))
 
 
 def describe_part(part: Any) -> str:

@@ -1,7 +1,7 @@
 """The stages of a fit: search, training, comparison and posterior, each of which may be the last."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from agp.selection._climb import (
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._given import Data, Plan, Rows, finite_average
 from agp.selection._race import SAMPLE, STEPS, Race, mix, train_revived
+from agp.selection._seasons import Times
 from agp.selection._signal import (
     CLEAR,
     PERMUTED_STEPS,
@@ -105,8 +106,17 @@ def _no_signal(best: Found, every: Data) -> str:
 class Fit:
     """A fit in progress; `result` can be called at any time."""
 
-    def __init__(self, plan: Plan, rows: Rows, most: int, pieces: Pieces, watch: Watch, seed: int = 0) -> None:
-        self.plan, self.rows, self.watch, self.seed = plan, rows, watch, seed
+    def __init__(
+        self,
+        plan: Plan,
+        rows: Rows,
+        most: int,
+        pieces: Pieces,
+        watch: Watch,
+        seed: int = 0,
+        times: Sequence[Times] = (),
+    ) -> None:
+        self.plan, self.rows, self.watch, self.seed, self.times = plan, rows, watch, seed, times
         self.climb = Climber(plan, pieces, watch, exact=not len(rows.held))
         drawn = len(rows.order)
         self.few = min(FEW, most, drawn)
@@ -121,7 +131,7 @@ class Fit:
         """Integrate over the hyperparameters of an exact GP of all rows."""
         data = self.on_host(self.rows.data.at())
         with self.watch.stage("integrate", self.rows.total):
-            found, candidates, self.certain = mix(self.plan, data, self.watch)
+            found, candidates, self.certain = mix(self.plan, data, self.watch, self.times)
         self.candidates += candidates
         self.best = lambda: found._replace(model=beside(found.model, self.rows.data.X))
 
@@ -194,16 +204,17 @@ class Fit:
     def search(self, *, compete: bool = True) -> list[Trial]:
         """Search for kernels and hyperparameters on the sample; return the candidates, the best first."""
         sample, wide = (self.on_host(self.rows.first(rows)) for rows in (SAMPLE, WIDE_ROWS))
+        race = Race(self.plan, wide, sample, self.climb, compete=compete, times=self.times)
         found: list[Trial] = []
         with self.watch.stage("search", sample.X.shape[0], SHARES["search"]):
             try:
-                for found in Race(self.plan, wide, sample, self.climb, compete=compete).run():
+                for found in race.run():
                     self._keep_sample(found[0])
             except StageOver:
                 if not found and self.climb.done:
                     found = sort_trials(self.climb.done)
                     self._keep_sample(found[0])
-        self._note(found)
+        self._note([*found, *race.beaten])
         return found
 
     def on_host(self, data: Data) -> Data:
@@ -382,7 +393,7 @@ class Fit:
             return gain > 0.0
         data = self.on_host(self.rows.first(SAMPLE))
         named = self.plan.kernels()
-        kernel = named.get(best.kernel.removesuffix(" + linear"), next(iter(named.values())))
+        kernel = named.get(best.kernel.partition(" + ")[0], next(iter(named.values())))
         y = data.targets_on_host()[0]
 
         def train(targets: Any) -> float:
