@@ -1,6 +1,6 @@
-"""Initial values computed from data on the host: lengthscales, directions, mixing weights, and rows repeated by weight.
+"""Initial values computed from data on the host: lengthscales, periods, directions, mixing weights, repeated rows.
 
-Several candidates for the lengthscales are compared by their log evidence on a sample of the rows.
+Several candidates for the lengthscales and the periods are compared by their log evidence on a sample of the rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +31,15 @@ MIN_RELEVANCE = 1e-3
 """Minimum relevance of a column. Its lengthscale is then about thirty times that of the most relevant column."""
 GAIN = 1e-6
 """Minimum gain in evidence, in nats per row, for a later candidate to be chosen; larger than rounding errors."""
+PERIOD_ROWS, CYCLES, OVERSAMPLING = 1024, 4096, 5
+"""The maximum number of rows of a periodogram, the maximum number of cycles in the range of a column, and the number of
+frequencies for each cycle."""
+PEAKS, PERIODS, BEHIND = 3, 2, 10.0
+"""The number of peaks of a periodogram whose periods are compared by their evidence, the number of periods that are
+kept, and the number of nats by which their evidence may be less than the best. The double of the first period is also
+compared, because its overtone may be the largest peak."""
+LEAST_VALUES, ENTRIES = 8, 2**21
+"""The minimum number of different values of a column, and the maximum number of entries of arrays, in a periodogram."""
 MIN_VARIANCE = 1e-2
 """Minimum variance of a principal direction that initialises a latent function. It could not be trained from zero."""
 MAX_REPEATED_ROWS = 20_000
@@ -48,14 +57,15 @@ def starting_kernel(
     inducing: Any = None,
     columns: slice = slice(None),
 ) -> Any:
-    """Return the kernel (`RBF` by default) with values for missing lengthscales, given X [N, D] and y [N, K] in memory.
+    """Return the kernel (`RBF` by default) with values for missing lengthscales and periods.
 
-    Candidates are multiples of the lengthscales of `Kernel.from_data`: the same multiple for all columns, or larger
-    ones for columns that predict little by themselves. The chosen candidate is the one with the highest log evidence of
-    an exact GP on at most 256 rows, at the best variance and the best ratio of Gaussian noise to variance for each
-    candidate. The comparison runs on the host in float64, so that all libraries start at the same values. Labels and
-    counts are replaced by `Likelihood.proxies`, minus the `offset`. `columns` are the outputs to use. For `inducing`
-    variables other than points, the kernel is returned unchanged.
+    X [N, D] and y [N, K] are in memory. Candidates for periods are those of peaks of a periodogram of each column.
+    Candidates for lengthscales are multiples of the lengthscales of `Kernel.from_data`: the same multiple for all
+    columns, or larger ones for columns that predict little by themselves. The chosen candidate is the one with the
+    highest log evidence of an exact GP on at most 256 rows, at the best variance and the best ratio of Gaussian noise
+    to variance for each candidate. The comparison runs on the host in float64, so that all libraries start at the same
+    values. Labels and counts are replaced by `Likelihood.proxies`, minus the `offset`. `columns` are the outputs to
+    use. For `inducing` variables other than points, the kernel is returned unchanged.
     """
     if isinstance(inducing, Inducing) and not isinstance(inducing, Points):
         return kernel
@@ -79,14 +89,15 @@ def starting_kernels(
 ) -> list[tuple[float, Kernel]]:
     """Return pairs of a log evidence, in nats per row, and a kernel, for `starting_kernel` to compare.
 
-    The list is empty if no lengthscale is missing. If a column is constant in the sample, its lengthscale is computed
-    from its spread in X, or in the rows [., D] that `among` returns.
+    The list is empty if no lengthscale or period is missing. If a column is constant in the sample, its lengthscale is
+    computed from its spread in X, or in the rows [., D] that `among` returns.
     """
-    missing = [name for name in tree.missing(kernel) if name.endswith("lengthscale")]
+    missing = _missing(kernel)
     if not missing:
         return []
     usable(kernel.from_data(X, 1.0), X).check(X.shape[1])  # raises any errors before the comparison
-    sample, targets = _sample(X, proxies_of_rows(likelihood, y, offset), columns)
+    proxies = proxies_of_rows(likelihood, y, offset)
+    sample, targets = _sample(X, proxies, columns)
     if len(targets) < LEAST_ROWS:
         return []
     given = tree.place_leaves(kernel, X)
@@ -95,20 +106,26 @@ def starting_kernels(
     tried, inputs = (tree.to_backend(given, "numpy", dtype="float64"), sample) if ours else (given, X)
     starts = []
     codes = [*tried.category_levels(X.shape[1])]
-    varied = perturb_constants(sample, (lambda: X) if among is None else among, codes)
-    shapes = _shapes(sample, targets, codes)
-    for start, lengthscales in _starts(tried, missing, asarray_like(varied, inputs), shapes):
-        values = {name: asarray_like(to_numpy(x), X) for name, x in lengthscales.items()}
-        evidence = _log_evidence(to_numpy(start(asarray_like(sample, inputs))[0]), targets)
+    varied = asarray_like(perturb_constants(sample, (lambda: X) if among is None else among, codes), inputs)
+    rows = asarray_like(sample, inputs)
+    periods = _periods(tried, missing, lambda: _sample(X, proxies, columns, PERIOD_ROWS), rows, targets)
+    for start, new in _starts(tried, missing, varied, _shapes(sample, targets, codes), periods):
+        values = {name: asarray_like(to_numpy(x), X) for name, x in new.items()}
+        evidence = _log_evidence(to_numpy(start(rows)[0]), targets)
         starts.append((evidence / len(sample), tree.with_leaves(kernel, values)))
     return starts
 
 
-def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]:
+def _missing(kernel: Kernel) -> list[str]:
+    """Return the names of missing lengthscales and periods."""
+    return [name for name in tree.missing(kernel) if name.endswith(("lengthscale", "period"))]
+
+
+def _sample(X: Array, targets: Array, columns: slice, most: int = ROWS) -> tuple[Numbers, Numbers]:
     """Choose rows [n, D] and their standardised targets [n, Q], without rows with missing targets."""
     values = to_numpy(targets).astype(np.float64)[:, columns]
     rows = np.flatnonzero(np.isfinite(values).all(axis=1))
-    rows = rows[generator(0, 15).permutation(len(rows))[:ROWS]]
+    rows = rows[generator(0, 15).permutation(len(rows))[:most]]
     sample, values = to_numpy(X)[rows].astype(np.float64), values[rows]
     values = values - values.mean(axis=0) if len(rows) else values
     spread = values.std(axis=0) if len(rows) else values
@@ -149,17 +166,18 @@ def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.fl
 
 
 def spread_starts(kernel: Kernel, X: Numbers, y: Numbers, /, *, power: float | None = None) -> list[Kernel]:
-    """Return the kernel with each of several values for its missing lengthscales, given X [N, D] and y [N, Q].
+    """Return the kernel with each of several values for its missing lengthscales and periods.
 
-    X and y are on the host. If no lengthscale is missing, the only start is the kernel itself. With `power`, all starts
-    depend on how much the columns predict: lengthscales are proportional to relevance^(-power / 2).
+    X [N, D] and y [N, Q] are on the host. If nothing is missing, the only start is the kernel itself. With `power`, all
+    starts depend on how much the columns predict: lengthscales are proportional to relevance^(-power / 2).
     """
-    missing = [name for name in tree.missing(kernel) if name.endswith("lengthscale")]
-    if not missing:
-        return [usable(kernel.from_data(X, 1.0), X)]
+    missing = _missing(kernel)
+    sample, targets = _sample(X, y, slice(None))
+    periods = _periods(kernel, missing, lambda: _sample(X, y, slice(None), PERIOD_ROWS), sample, targets)
     codes = [*kernel.category_levels(X.shape[1])]
     shapes = _shapes(X, y, codes) if power is None else _shapes(X, y, codes, power)[1:]
-    return [start for start, _ in _starts(kernel, missing, X, shapes)]
+    found = [start for start, _ in _starts(kernel, missing, X, shapes, periods)]
+    return found or [usable(kernel.from_data(X, 1.0), X)]
 
 
 def _shapes(X: Numbers, y: Numbers, codes: Sequence[int], power: float = 1.0) -> list[Numbers]:
@@ -176,16 +194,97 @@ def _shapes(X: Numbers, y: Numbers, codes: Sequence[int], power: float = 1.0) ->
 
 
 def _starts(
-    kernel: Kernel, missing: list[str], X: Array, shapes: list[Numbers]
+    kernel: Kernel, missing: list[str], X: Array, shapes: list[Numbers], periods: list[dict[str, Array]]
 ) -> Iterator[tuple[Kernel, dict[str, Array]]]:
-    """Yield kernels with their lengthscales in units of the inputs. The lengthscales of `from_data` come first."""
+    """Yield kernels with their lengthscales and periods in units of the inputs. The values of `from_data` come first.
+
+    Only lengthscales that have units of the inputs vary.
+    """
     base = usable(kernel.from_data(X, 1.0), X)
-    names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
-    for shape in shapes:
-        leaves = tree.leaves(kernel.from_data(X * asarray_like(shape, X), 1.0))
-        for factor in FACTORS if names else ():
-            lengthscales = {name: factor * leaves[name] for name in names}
-            yield tree.with_leaves(base, lengthscales), lengthscales
+    names = [name for name in missing if name.endswith("lengthscale") and f"{name}_unit" in tree.leaves(base)]
+    for period in periods:
+        if not names and period:
+            yield tree.with_leaves(base, period), period
+        for shape in shapes if names else ():
+            leaves = tree.leaves(kernel.from_data(X * asarray_like(shape, X), 1.0))
+            for factor in FACTORS:
+                new = {name: factor * leaves[name] for name in names} | period
+                yield tree.with_leaves(base, new), new
+
+
+# -- periods ----------------------------------------------------------------------------------------------------------
+
+
+def _periods(
+    kernel: Kernel,
+    missing: list[str],
+    more: Callable[[], tuple[Numbers, Numbers]],
+    sample: Array,
+    targets: Numbers,
+) -> list[dict[str, Array]]:
+    """Return values of the missing periods by name, those with the most evidence first; [{}] if none is missing.
+
+    The first of several periods in a kernel has the period of one peak, the second that of the next peak, and so on.
+    The evidence is that of the sample [n, D]; the periodogram is that of `more` rows.
+    """
+    names = [name for name in missing if name.endswith("period")]
+    if not names or len(targets) < LEAST_ROWS:
+        return [{}]
+    X, y = more()
+    by_column = np.stack([_peak_periods(x, y) for x in X.T], axis=1)
+    # `from_data` sets a period to twice the spread of its column, so two rows tell which columns a period belongs to
+    ends = [asarray_like(0.5 * np.stack([-one, one]), sample) for one in by_column]
+    leaves = [tree.leaves(kernel.from_data(x, 1.0)) for x in ends]
+    base, count = usable(kernel.from_data(sample, 1.0), sample), len(leaves)
+    found = []
+    for first in range(count):
+        new = {name: leaves[(first + i) % count][name] for i, name in enumerate(names)}
+        found.append((_log_evidence(to_numpy(tree.with_leaves(base, new)(sample)[0]), targets), new))
+    found.sort(key=lambda one: -one[0])
+    return [new for evidence, new in found[:PERIODS] if evidence >= found[0][0] - BEHIND]
+
+
+def _peak_periods(x: Numbers, y: Numbers) -> Numbers:
+    """Return the periods of the largest peaks of a periodogram of y [n, Q] at x [n], and the double of the first.
+
+    If x has few different values, or there are few peaks, other periods are twice the spread of x.
+    """
+    values, found = np.unique(x), []
+    span = float(values[-1] - values[0])
+    if len(values) >= LEAST_VALUES:
+        most = min(CYCLES, 0.5 * len(values))
+        frequencies = np.arange(0.5, most, 1.0 / OVERSAMPLING) / span
+        power = periodogram(x, y, frequencies)
+        inner = power[1:-1]
+        peaks = 1 + np.flatnonzero((inner >= power[:-2]) & (inner > power[2:]))
+        found = [1.0 / frequencies[at] for at in peaks[np.argsort(-power[peaks], kind="stable")][:PEAKS]]
+        found += [2.0 * found[0]] if found else []
+    usual = 2.0 * float(np.std(x)) or 1.0
+    return np.asarray(found + [usual] * (PEAKS + 1 - len(found)))
+
+
+def periodogram(x: Numbers, y: Numbers, frequencies: Numbers) -> Numbers:
+    """Return the share of the variance of y [n, Q] around its linear trend in x [n] that each frequency explains [F].
+
+    This is the Lomb-Scargle periodogram with a level that is fitted at each frequency: the least-squares fit of 1,
+    cos(2 pi f x) and sin(2 pi f x).
+
+    Source: Zechmeister & Kuerster, "The generalised Lomb-Scargle periodogram", Astronomy & Astrophysics 2009.
+    """
+    x = x - np.mean(x)
+    y = y - np.mean(y, axis=0)
+    y = y - np.outer(x, x @ y / (x @ x))
+    total = np.maximum(np.sum(y * y, axis=0), np.finfo(np.float64).tiny)
+    power, size = np.empty(len(frequencies)), max(1, ENTRIES // len(x))
+    for start in range(0, len(frequencies), size):
+        angles = 2.0 * np.pi * np.outer(frequencies[start : start + size], x)
+        waves = np.stack([np.cos(angles), np.sin(angles)], axis=1)  # [f, 2, n]
+        waves -= np.mean(waves, axis=2, keepdims=True)
+        gram, products = waves @ waves.mT, waves @ y
+        gram += 1e-9 * len(x) * np.eye(2)
+        explained = np.sum(products * np.linalg.solve(gram, products), axis=1)
+        power[start : start + size] = np.mean(explained / total, axis=1)
+    return power
 
 
 def _log_evidence(K: npt.NDArray[Any], targets: Numbers) -> float:

@@ -171,6 +171,11 @@ class Encoder:
         return () if self.one_hot else tuple(range(first, first + len(self.levels)))
 
     @property
+    def dates(self) -> tuple[int, ...]:
+        """The numbers of the inputs that are dates, in days."""
+        return () if self.columns is None else self.columns.dates
+
+    @property
     def left_out(self) -> list[str]:
         """The names of the columns of the table that are not used."""
         return [] if self.columns is None else self.columns.left_out

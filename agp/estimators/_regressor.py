@@ -367,6 +367,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             callbacks=self._step_limit(),
             progress=bool(self.verbose),
             transforms="auto" if self.target_transform == "auto" else None,
+            times=self.columns_.dates if "columns_" in vars(self) else (),
         )
         self._keep_transform(result.transform, data)
         self._keep_search(result, result.method)

@@ -172,22 +172,23 @@ class Periodic(Winding):
     lengthscale
         The dimensionless smoothness within a period: scalar (0-d), or one for each column [D]. If None, it starts at 1.
     period
-        The period in units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at twice the
-        spread of each column, which is slightly more than half the range of uniform inputs. Training objectives have
-        many local optima as functions of the period. Use `Seasonal` if the period is known.
+        The period in units of the inputs: scalar (0-d), or one for each column [D]. If None, the constructors of models
+        choose the peak of a periodogram with the most evidence, and `from_data` of the kernel sets twice the spread of
+        each column. Training objectives have many local optima as functions of the period. Use `Seasonal` if the period
+        is known.
 
     Examples
     --------
-    Training finds the period from a value nearby.
+    Training starts from a period near a peak of the periodogram, and finds the exact value.
 
     >>> import numpy as np
     >>> import agp
     >>> X = np.linspace(0.0, 20.0, 60)[:, None]
     >>> y = np.sin(2.0 * np.pi * X[:, 0] / 3.0)
     >>> y = y + 0.1 * np.random.default_rng(0).standard_normal(60)
-    >>> model = agp.GPR.from_data(X, y, kernel=agp.Periodic(period=2.9))
+    >>> model = agp.GPR.from_data(X, y, kernel=agp.Periodic())
     >>> trained = agp.fit(model, X, y).model
-    >>> round(float(trained.kernel.period), 1)
+    >>> round(float(trained.kernel.period[0]), 1)
     3.0
     """
 

@@ -291,6 +291,11 @@ def beside(part: Any, X: Any) -> Any:
     return tree.to_backend(part, B.name, dtype=B.dtype_name(X), device=B.device_name(X) or None)
 
 
+def kernel_at(kernel: Kernel, X: Any, y: Any) -> Kernel:
+    """Return the kernel with a value for each parameter, from inputs [N, D] and targets [N, P]."""
+    return beside(tree.place_leaves(kernel.from_data(X, float(np.mean(np.var(y, axis=0))) or 1.0), X), X)
+
+
 # -- training in float32 ----------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPla
 from agp.selection._given import Columns, Data, Plan, check_categories, subsample_rows
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._race import takes_mixture
+from agp.selection._seasons import describe_times, moments_of
 from agp.selection._stages import Fit, is_exact
 from agp.selection._targets import transforms_to_compare
 from agp.selection._trial import ClassificationResult, RegressionResult
@@ -71,6 +72,7 @@ def fit_regression(
     weights: Array | None = None,
     noise: Array | None = None,
     transforms: Iterable[str] | Literal["auto"] | None = None,
+    times: Iterable[int] = (),
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel, and nearest rows or inducing inputs for many rows.
 
@@ -84,6 +86,9 @@ def fit_regression(
        trained on 500 rows, with an RBF kernel.
     2. The best candidate is trained further with the exact evidence of 2,000 rows, and then of more: all of up to 4,000
        rows, or 3,200 of more rows. Of up to 4,000 rows, 2,000 also train the second-best candidate if it is close.
+       With `times`, trend and seasons of these columns are added to the best kernel if they improve predictions. If
+       the rows are a series, with one row for each time, the predictions are forecasts of three parts of the sample
+       from the rows before them.
     3. For up to 4,000 rows, the posterior is exact, and models are compared by their leave-one-out predictions
        (`GPR.leave_one_out`), or by the evidence if there are fewer than five rows per column.
     4. For more rows, a tenth of the rows, but at most 2,000, are held out. Training continues with the densities of
@@ -151,6 +156,10 @@ def fit_regression(
         scale importance weights to a mean of 1.
     noise
         Known noise variances [N] of the rows, which are added to the trained noise variance; 0 by default.
+    times
+        The numbers of columns that hold times in days. For ``kernel="auto"``, these columns may also have a linear
+        trend, a second smooth part and seasons of a year, a week and a day, as far as the times can tell them. If the
+        rows are a series, the held-out rows of more than 4,000 rows are the last ones.
 
     transforms
         The names of transforms of the targets to compare, of "log", "yeo-johnson" and "logit"; "auto" compares those
@@ -198,6 +207,16 @@ def fit_regression(
     >>> mean, variance = result.model.predict(np.asarray([[3.0, 1.5]]))
     >>> bool(abs(mean[0, 0] - (3.0 + np.sin(1.5))) < 0.2)
     True
+
+    A column of times may have a season, so that forecasts continue it.
+
+    >>> days = np.arange(0.0, 1400.0, 10.0)[:, None]
+    >>> y = np.sin(2.0 * np.pi * days[:, 0] / 365.25) + 0.1 * rng.standard_normal(140)
+    >>> result = agp.fit_regression(days, y, times=(0,))
+    >>> result.kernel
+    'matern52 + linear + seasonal(365.25) * rbf'
+    >>> print(result.model.predict_mean(365.25 * np.asarray([[4.25], [4.75]]))[:, 0].round(0))
+    [ 1. -1.]
     """
     data = _with_least_noise(_checked_rows(X, y, weights, noise), likelihood)
     X = data.X
@@ -211,7 +230,7 @@ def fit_regression(
     kernel = columns.mix(kernel) if isinstance(kernel, Kernel) else kernel
     given = Gaussian() if likelihood is None else likelihood
     plan = Plan(kernel, given, mean_function, priors, memory, tolerance, columns)
-    plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data))
+    plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data), times=_checked_times(times, X))
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
@@ -222,8 +241,10 @@ def fit_regression(
             facts = plan.facts() | {"method": "gpr" if exact else method, "most": most, "seed": seed}
             facts |= {"hyperparameters": "mixture" if mixed else "mode"}
             facts |= {"data": fingerprint_of(data), "library": backend_of(X).name}
-        rows = subsample_rows(data, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
-        fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch, seed)
+        known = describe_times(X, plan.times)
+        drawn, moments = X.shape[0] if exact else MOST_ROWS, moments_of(known, X)
+        rows = subsample_rows(data, drawn, seed, hold_out=not exact, times=moments)
+        fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch, seed, known)
         with watch.keep_results(fit.result):
             if mixed or exact:
                 (fit.run_mixture if mixed else fit.run_exact)()
@@ -244,6 +265,14 @@ def _checked_rows(X: Array, y: Array, weights: Array | None, noise: Array | None
     if weights is not None:
         check_weights(weights, X)
     return Data(X, y, known["weights"], None if noise is None else known["noise"][:, 0])
+
+
+def _checked_times(times: Iterable[int], X: Array) -> tuple[int, ...]:
+    """Return the numbers of the columns of times. Raise TypeError or ValueError unless they are columns of X."""
+    found = tuple(check_whole("times", column, least=0) for column in times)
+    if found and max(found) >= X.shape[1]:
+        raise ValueError(f"times contains {max(found)}, but X has {X.shape[1]} columns; count columns from 0.")
+    return found
 
 
 def _check_kernel_and_priors(kernel: Any, priors: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_whole
-from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Sum
+from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean
 from agp.priors import LogNormal, Relative
@@ -23,6 +23,8 @@ HELD_OUT = 2000
 """The maximum number of held-out rows."""
 KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
 """The kernels that "auto" compares, in addition to the sum of the best of them and a linear kernel."""
+ROUGHEST = ("matern32", "matern52", "rbf")
+"""These kernels in the order in which they are preferred if their densities are alike."""
 ROWS_PER_COLUMN = 5
 """Lengthscales have a prior if there are fewer observations per column than this."""
 LENGTHSCALE = Relative(LogNormal(2.66, 3.0**0.5))
@@ -124,12 +126,21 @@ class Rows(NamedTuple):
         return self.data._replace(X=None).at(np.concatenate([self.order[:count], self.held]))
 
 
-def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
-    """Draw a sample of at most `most` rows. If `hold_out` is true, also draw a tenth of all rows, but at most 2,000."""
+def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool, times: Any = None) -> Rows:
+    """Draw a sample of at most `most` rows. If `hold_out` is true, also draw a tenth of all rows, but at most 2,000.
+
+    If times [N] are given, the held-out rows are the last ones.
+    """
     N = data.X.shape[0]
     if hold_out and N == 1:
         raise ValueError("X has one row, but two are needed, because one row is held out; pass method='gpr'.")
     held = min(HELD_OUT, max(1, N // 10)) if hold_out else 0
+    if times is not None and held:
+        order = np.argsort(times, kind="stable")
+        rest = order[: N - held]
+        return Rows(
+            data, np.sort(order[N - held :]), generator(seed, 16).choice(rest, min(len(rest), most), replace=False)
+        )
     index = generator(seed, 16).choice(N, min(N, held + most), replace=False)
     return Rows(data, np.sort(index[:held]), index[held:])
 
@@ -178,12 +189,6 @@ def check_categories(categories: Iterable[int], X: Array) -> tuple[int, ...]:
     return tuple(columns)
 
 
-def replace_kind(kernel: Any, kind: type[Kernel]) -> Any:
-    """Return a kernel whose parts of the compared kinds have another kind, with the same parameters."""
-    parts = {path: part for path, part in tree.nodes(kernel, Kernel).items() if type(part) in KERNELS.values()}
-    return tree.replace(kernel, {path: kind(**tree.leaves(part)) for path, part in parts.items()})
-
-
 class Plan(NamedTuple):
     """The arguments of `fit_regression` that describe the model."""
 
@@ -196,6 +201,8 @@ class Plan(NamedTuple):
     columns: Columns
     transforms: tuple[str, ...] = ()
     """The names of the transforms of targets to compare."""
+    times: tuple[int, ...] = ()
+    """The columns that hold times in days."""
 
     @property
     def is_plain(self) -> bool:
@@ -236,6 +243,16 @@ class Plan(NamedTuple):
                 re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()
             }
         return {"likelihood": self.likelihood, "mean_function": self.mean_function, "priors": priors}
+
+
+def with_base(kernel: Any, kind: type[Kernel]) -> Any:
+    """Return a kernel with another base kernel of the same parameters, the first part of sums and products."""
+    if isinstance(kernel, Sum | Product):
+        first, *rest = kernel.parts
+        return type(kernel)((with_base(first, kind), *rest))
+    if isinstance(kernel, ActiveDims):
+        return ActiveDims(with_base(kernel.kernel, kind), kernel.columns)
+    return kind(**tree.leaves(kernel)) if type(kernel) in KERNELS.values() else kernel
 
 
 def describe_part(part: Any) -> str:

@@ -58,7 +58,8 @@ def run_many_rows(fit: Fit, method: str) -> None:
         close = passed is None or passed.trial.score > best.score - LEAD
     if best is None or (close and len(near.order) <= BOTH_ROWS):
         best = _choose_both(fit, training, one, best)
-    if method == "auto" and not fit.watch.is_done and _may_reach(fit, passed, best, MORE_ROWS):
+    series = any(times.is_series for times in fit.times)  # inducing inputs are too few for what changes from row to row
+    if method == "auto" and not series and not fit.watch.is_done and _may_reach(fit, passed, best, MORE_ROWS):
         affordable = len(near.order) <= BOTH_ROWS and fit.watch.limit is None
         _choose_collapsed(fit, fit.train_for_inducing(found) if affordable else one, best.score)
 

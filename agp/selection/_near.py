@@ -20,10 +20,10 @@ from agp.predictors import Predictor
 from agp.processes import near_search
 from agp.random import generator
 from agp.selection._climb import Climber, beside, ignore_repairs, narrow, parts_beside, search_box, widen
-from agp.selection._given import Data, Rows, average, checksum_of, finite_average, replace_kind
+from agp.selection._given import ROUGHEST, Data, Rows, average, checksum_of, finite_average, with_base
 from agp.selection._race import revive
 from agp.selection._repeats import Merged, merge_repeats
-from agp.selection._trial import pieces_of, restore
+from agp.selection._trial import exceeds, pieces_of, restore
 from agp.selection._watch import Watch
 from agp.training import Ascent, Evidence, Progress, newton_names, why_not_newton
 
@@ -55,9 +55,8 @@ CALIBRATED, CALIBRATED_ROWS, CALIBRATION_STEPS = 50, 2000, 3
 """The numbers of neighbours, rows and steps for calibrating the variance of the kernel and the noise."""
 NARROW_NOISE = 1e-4
 """The smallest noise variance for training in float32, as a fraction of the variance of the function."""
-ROUGHEST, ARRAYS = ("matern32", "matern52", "rbf"), 6
-"""The kernels in the order in which they are preferred if their densities are alike, and the number of arrays that the
-evaluation of a density holds."""
+ARRAYS = 6
+"""The number of arrays that the evaluation of a density holds."""
 LEAST_TRAINED = 500
 """The smallest number of rows, whatever they take."""
 
@@ -196,16 +195,6 @@ class NearCandidates:
         return exceeds(one.each[:count], other.each[:count])
 
 
-def exceeds(one: Any, other: Any) -> bool:
-    """Whether the first numbers exceed the second on average, by more than the standard error of the difference.
-
-    They do not if any number is not finite.
-    """
-    with np.errstate(invalid="ignore"):
-        difference = one - other
-        return float(np.mean(difference)) > float(np.std(difference)) / math.sqrt(len(difference))
-
-
 def describe_near(model: Any) -> str:
     """Return a description of a model."""
     with_inducing = "" if isinstance(model, NNGP) else f"{model.inducing.count} inducing inputs and "
@@ -252,8 +241,8 @@ class NearTraining:
         best, sets = self._first(self.near.model(hyper, k, among="others"), rows, k, steps)
         if best is None:
             return None
-        plain, linear = name.removesuffix(" + linear"), name.endswith(" + linear")
-        others = {other: replace_kind(best.model.kernel, kind) for other, kind in kernels.items() if other != plain}
+        plain, plus, parts = name.partition(" + ")
+        others = {other: with_base(best.model.kernel, kind) for other, kind in kernels.items() if other != plain}
         starts = {other: tree.replace(best.model, {"kernel": kernel}) for other, kernel in others.items()}
         if starts:
             found = {other: self._advance(start, rows, sets, steps, trust=True) for other, start in starts.items()}
@@ -268,7 +257,7 @@ class NearTraining:
             if reached is None:
                 break
             best, used = reached, most
-        return best.model, f"{plain} + linear" if linear else plain
+        return best.model, f"{plain}{plus}{parts}"
 
     def _first(self, model: NNGP, rows: Any, k: int, steps: int) -> tuple[Any, Any]:
         """Train on the first rows from two starts; return the better result, or None, and its neighbours.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,8 +13,9 @@ from agp.backend import backend_of, to_numpy
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
 from agp.models import GPR
 from agp.priors import as_priors, assign_priors, check_priors
-from agp.selection._climb import NOISE, Climber, beside, exact_gp, on_rows
-from agp.selection._given import KERNELS, Data, Plan, finite_average, replace_kind
+from agp.selection._climb import NOISE, Climber, exact_gp, kernel_at, on_rows
+from agp.selection._given import KERNELS, Data, Plan, finite_average, with_base
+from agp.selection._seasons import Seasons, Times, seasons_for
 from agp.selection._signal import CHANCE
 from agp.selection._trial import Candidate, Found, Trial, sort_trials
 from agp.starts import spread_starts
@@ -81,14 +82,31 @@ class Race:
         Whether to add a linear kernel to the best kernel, if the plan leaves the choice open.
     compete
         Whether the training of a kernel ends early if it seems to be worse than the best one on the sample.
+    times
+        The columns of times.
+
+    Attributes
+    ----------
+    beaten
+        Candidates that predict worse than the best one with trend and seasons.
     """
 
     def __init__(
-        self, plan: Plan, wide: Data, sample: Data, climb: Climber, *, linear: bool = True, compete: bool = True
+        self,
+        plan: Plan,
+        wide: Data,
+        sample: Data,
+        climb: Climber,
+        *,
+        linear: bool = True,
+        compete: bool = True,
+        times: Sequence[Times] = (),
     ) -> None:
         self.plan, self.climb, self.wide, self.sample, self.compete = plan, climb, wide, sample, compete
+        self.beaten: list[Trial] = []
         self.linear = linear and isinstance(plan.kernel, str)
         self.few = sample.has_few_rows
+        self.times = times if isinstance(plan.kernel, str) else ()
 
     def run(self) -> Iterator[list[Trial]]:
         """Yield the candidates after each stage, the best first."""
@@ -101,7 +119,14 @@ class Race:
             found = sort_trials([*found, self._again(name, found[0])])
             yield found
         if self.linear:
-            yield sort_trials([*found, *self._with_linear(found[0])])
+            found = sort_trials([*found, *self._with_linear(found[0])])
+            yield found
+        for times in self.times:
+            best = Seasons(self.plan, self.sample, self.climb, times).run(found[0])
+            if best is not found[0]:
+                self.beaten += found
+                found = [best]
+                yield found
 
     def _starts(self, kernel: Kernel, data: Data, **options: Any) -> list[Any]:
         """Return models of these rows from several starts, which are computed from more rows."""
@@ -110,7 +135,7 @@ class Race:
         found = []
         for start in spread_starts(kernel, X, y, **options):
             own = tree.leaves(start, "parameter").items()
-            leaves = {f"kernel.{name}": x for name, x in own if name.endswith("lengthscale")}
+            leaves = {f"kernel.{name}": x for name, x in own if name.endswith(("lengthscale", "period"))}
             found.append(tree.with_leaves(model, leaves))
         return found
 
@@ -128,7 +153,7 @@ class Race:
 
     def _again(self, name: str, best: Trial) -> Trial:
         """Train another kernel from the hyperparameters of the best candidate."""
-        model = tree.replace(best.model, {"kernel": replace_kind(best.model.kernel, KERNELS[name])})
+        model = tree.replace(best.model, {"kernel": with_base(best.model.kernel, KERNELS[name])})
         return self.climb("search", name, model, STEPS, **(_against([best]) if self.compete else {}))
 
     def _with_priors(self, name: str, kernel: Kernel) -> list[Trial]:
@@ -182,11 +207,6 @@ def reestimate_slopes(model: Any) -> Any:
             break
         vector = vector + np.log(np.maximum(1.0 + 2.0 / model.outputs * point.slope, LEAST_FACTOR))
     return evidence.coordinates.model_at(vector)
-
-
-def kernel_at(kernel: Kernel, X: Any, y: Any) -> Kernel:
-    """Return the kernel with a value for each parameter, from inputs [N, D] and targets [N, P]."""
-    return beside(tree.place_leaves(kernel.from_data(X, float(np.mean(np.var(y, axis=0))) or 1.0), X), X)
 
 
 def distinct(found: list[Trial]) -> list[Trial]:
@@ -276,15 +296,18 @@ def _parameters(plan: Plan, data: Data) -> int:
     return 1 + sum(math.prod(x.shape) for x in tree.leaves(kernel, "parameter").values())
 
 
-def kernels_to_mix(plan: Plan, data: Data) -> dict[str, Kernel]:
-    """Return the kernels to average, by name."""
+def kernels_to_mix(plan: Plan, data: Data, times: Sequence[Times] = ()) -> dict[str, Kernel]:
+    """Return the kernels to average, by name. For columns of times, a further kernel has seasons."""
     if not isinstance(plan.kernel, str):
         return plan.kernels()
     X = data.repeat_rows()[0]
     kinds = {"matern52": Matern52()} if X.shape[0] <= ONE_KERNEL_ROWS else {"matern52": Matern52(), "rbf": RBF()}
     linear = plan.columns.linear(X)
     found = {f"{name} + linear": plan.columns.mix(kernel) + linear for name, kernel in kinds.items()}
-    return found | {"constant": Constant()}
+    name, kernel = next(iter(found.items()))
+    for season, part in ((season, part) for one in times for season, part in seasons_for(one, X).items()):
+        name, kernel = f"{name} + {season}", kernel + part
+    return found | {name: kernel, "constant": Constant()}
 
 
 class Mixed(NamedTuple):
@@ -296,9 +319,9 @@ class Mixed(NamedTuple):
     """Whether the function is certainly not constant."""
 
 
-def mix(plan: Plan, data: Data, watch: Any) -> Mixed:
+def mix(plan: Plan, data: Data, watch: Any, times: Sequence[Times] = ()) -> Mixed:
     """Integrate over the hyperparameters of exact GPs of these rows."""
-    kernels = kernels_to_mix(plan, data)
+    kernels = kernels_to_mix(plan, data, times)
     models = [_start(plan, kernel, data) for kernel in kernels.values()]
     found = integrate(models, shares=[CONSTANT_SHARE if name == "constant" else 1.0 for name in kernels])
     density = finite_average(found.model.leave_one_out(), data.weights)

@@ -1,7 +1,7 @@
 """The stages of a fit: search, training, comparison and posterior, each of which may be the last."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from agp.selection._climb import (
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._given import Data, Plan, Rows, finite_average
 from agp.selection._race import SAMPLE, STEPS, Mixed, Race, mix, train_revived
+from agp.selection._seasons import Times
 from agp.selection._signal import (
     CLEAR,
     PERMUTED_STEPS,
@@ -107,8 +108,17 @@ def _no_signal(best: Found, every: Data) -> str:
 class Fit:
     """A fit in progress; `result` can be called at any time."""
 
-    def __init__(self, plan: Plan, rows: Rows, most: int, pieces: Pieces, watch: Watch, seed: int = 0) -> None:
-        self.plan, self.rows, self.watch, self.seed = plan, rows, watch, seed
+    def __init__(
+        self,
+        plan: Plan,
+        rows: Rows,
+        most: int,
+        pieces: Pieces,
+        watch: Watch,
+        seed: int = 0,
+        times: Sequence[Times] = (),
+    ) -> None:
+        self.plan, self.rows, self.watch, self.seed, self.times = plan, rows, watch, seed, times
         self.climb = Climber(plan, pieces, watch, exact=not len(rows.held))
         drawn = len(rows.order)
         self.few = min(FEW, most, drawn)
@@ -124,12 +134,12 @@ class Fit:
         """Integrate over the hyperparameters of an exact GP of all rows."""
         data = self.on_host(self.rows.data.at())
         with self.watch.stage("integrate", self.rows.total):
-            mixed = mix(self.plan, data, self.watch)
+            mixed = mix(self.plan, data, self.watch, self.times)
         self._keep_mixture(mixed)
         if not self.plan.transforms or self.watch.is_done:
             return
         with self.watch.stage("transforms", self.rows.total):
-            transform, mixed, tried = mix_transforms(self.plan, self.climb, mixed, data, self.watch)
+            transform, mixed, tried = mix_transforms(self.plan, self.climb, mixed, data, self.watch, self.times)
         self.candidates += tried
         if transform is not None:
             self._use(transform)
@@ -224,16 +234,17 @@ class Fit:
     def _race(self, stage: str, *, compete: bool) -> list[Trial]:
         """Compare starts and kernels on the sample."""
         sample, wide = (self.on_host(self.rows.first(rows)) for rows in (SAMPLE, WIDE_ROWS))
+        race = Race(self.plan, wide, sample, self.climb, compete=compete, times=self.times)
         found, before = [], len(self.climb.done)
         with self.watch.stage(stage, sample.X.shape[0], SHARES[stage]):
             try:
-                for found in Race(self.plan, wide, sample, self.climb, compete=compete).run():
+                for found in race.run():
                     self._keep_sample(found[0])
             except StageOver:
                 if not found and self.climb.done[before:]:
                     found = sort_trials(self.climb.done[before:])
                     self._keep_sample(found[0])
-        self._note(found)
+        self._note([*found, *race.beaten])
         return found
 
     def _use(self, transform: Transform) -> None:
@@ -431,7 +442,7 @@ class Fit:
             return gain > 0.0
         data = self.on_host(self.rows.first(SAMPLE))
         named = self.plan.kernels()
-        kernel = named.get(best.kernel.removesuffix(" + linear"), next(iter(named.values())))
+        kernel = named.get(best.kernel.partition(" + ")[0], next(iter(named.values())))
         y = data.targets_on_host()[0]
 
         def train(targets: Any) -> float:

@@ -1,7 +1,7 @@
 """Transforms of targets as candidates: which are compared, with which constants, and which one is the best."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from agp.means import ConstantMean
 from agp.selection._climb import Climber, StageOver, ignore_repairs
 from agp.selection._given import Data, Plan, average
 from agp.selection._race import Mixed, mix
+from agp.selection._seasons import Times
 from agp.selection._signal import CHANCE
 from agp.selection._trial import Candidate, Trial
 
@@ -208,7 +209,7 @@ def choose_transform(plan: Plan, climb: Climber, best: Trial, sample: Data) -> t
 
 
 def mix_transforms(
-    plan: Plan, climb: Climber, mixed: Mixed, data: Data, watch: Any
+    plan: Plan, climb: Climber, mixed: Mixed, data: Data, watch: Any, times: Sequence[Times] = ()
 ) -> tuple[Transform | None, Mixed, list[Candidate]]:
     """Choose a transform by mixtures over the hyperparameters. Also return its mixture, and other candidates.
 
@@ -227,7 +228,7 @@ def mix_transforms(
     for one in quick[1:]:
         if one.transform is None or not _score(one, data) > _score(quick[0], data):
             continue
-        again = mix(plan, transformed(data, one.transform), watch)
+        again = mix(plan, transformed(data, one.transform), watch, times)
         results.append((_compared(again, one.transform, data), again))
         if watch.is_done:
             break

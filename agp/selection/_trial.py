@@ -190,6 +190,16 @@ def restore(model: Any, pieces: dict[str, Any], *names: str) -> tuple[Any, ...]:
     return with_leaves(model, new), *(float(pieces[name]) for name in names)
 
 
+def exceeds(one: Any, other: Any) -> bool:
+    """Whether the first numbers exceed the second on average, by more than the standard error of the difference.
+
+    They do not if any number is not finite.
+    """
+    with np.errstate(invalid="ignore"):
+        difference = one - other
+        return float(np.mean(difference)) > float(np.std(difference)) / math.sqrt(len(difference))
+
+
 def sort_trials(found: Iterable[Trial]) -> list[Trial]:
     """Sort candidates by their scores, the best first."""
     return sorted(found, key=lambda one: -one.score)

@@ -127,6 +127,11 @@ class Columns:
         """The units of columns of times, by name."""
         return {name: kind for name, kind in self.kinds.items() if kind in TIMES}
 
+    @property
+    def dates(self) -> tuple[int, ...]:
+        """The positions of columns of dates, which are in days, among `numbers`."""
+        return tuple(i for i, name in enumerate(self.numbers) if self.kinds[name] in (DAYS, DAYS_UTC))
+
     def learn(self, frame: Any) -> Cells:
         """Learn the kinds and levels of a narwhals data frame, and return its cells.
 

@@ -138,3 +138,24 @@ def test_a_known_season_goes_on_and_is_not_trained():
     model = GPRegressor(kernel="seasonal(365.25) * rbf + matern32").fit(months[:96], y[:96])
     assert float(agp.tree.leaves(model.model_.kernel)["parts.0.parts.0.period"]) == 365.25
     assert np.sqrt(np.mean((model.predict(months[96:]) - y[96:]) ** 2)) < 0.2
+
+
+def test_a_table_with_only_a_column_of_dates_has_forecasts_with_trend_and_season():
+    months = pd.date_range("2000-01-01", periods=144, freq="MS")
+    years = (months - months[0]) / pd.Timedelta(days=365.25)
+    y = 0.5 * years + np.sin(2.0 * np.pi * years) + 0.1 * np.random.default_rng(1).normal(size=144)
+    for dates in (months, months.strftime("%Y/%m/%d 00:00"), months.strftime("%d.%m.%Y")):
+        table = pd.DataFrame({"date": dates})
+        model = GPRegressor(random_state=0).fit(table[:96], y[:96])
+        assert model.left_out_ == []
+        assert "seasonal(365.25)" in model.kernel_
+        assert np.sqrt(np.mean((model.predict(table[96:120]) - y[96:120]) ** 2)) < 0.25
+
+
+def test_dates_are_times_of_regression_but_durations_are_not():
+    table = pd.DataFrame(
+        {"size": np.arange(30.0) ** 2, "when": pd.date_range("2020", periods=30), "took": TIMES[:30] - TIMES[0]}
+    )
+    columns = GPRegressor().fit(table, np.random.default_rng(0).standard_normal(30) + np.arange(30.0)).columns_
+    assert columns.names()[1].startswith("when")
+    assert columns.dates == (1,)

@@ -176,7 +176,7 @@ def test_what_is_given_stays():
     assert kernel.parts[0].parts[1].lengthscale is None
 
 
-@pytest.mark.parametrize("kernel", [RBF(lengthscale=1.0), Linear() + Constant(), Periodic(), White()])
+@pytest.mark.parametrize("kernel", [RBF(lengthscale=1.0), Linear() + Constant(), Periodic(period=1.0), White()])
 def test_nothing_is_compared_where_no_lengthscale_of_inputs_is_missing(kernel, monkeypatch):
     monkeypatch.setattr("agp.starts._log_evidence", None)
     X, y = toy()
@@ -395,3 +395,57 @@ def test_a_column_that_is_constant_in_the_sample_is_as_long_as_its_spread_asks(s
 def test_a_constant_column_has_no_spread_but_its_size(value, rows):
     X = np.column_stack([np.full(rows, value), np.arange(rows)])
     np.testing.assert_array_equal(column_spreads(X), [abs(value) or 1.0, X[:, 1].std()])
+
+
+# -- periods ----------------------------------------------------------------------------------------------------------
+
+
+def waves(seed, rows=200, period=5.0, span=60.0):
+    rng = np.random.default_rng(seed)
+    X = np.sort(rng.uniform(0.0, span, (rows, 1)), axis=0)
+    return X, np.sin(2.0 * np.pi * X[:, 0] / period + rng.uniform(0.0, 6.0)) + 0.1 * rng.standard_normal(rows)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_missing_period_is_found(seed):
+    X, y = waves(seed)
+    np.testing.assert_allclose(GPR.from_data(X, y, kernel=Periodic()).kernel.period, 5.0, rtol=0.02)
+    model = agp.fit(GPR.from_data(X, y, kernel=Periodic()), X, y).model
+    np.testing.assert_allclose(model.kernel.period, 5.0, rtol=2e-3)
+
+
+def test_a_missing_period_is_found_in_sums_and_products_and_on_its_column():
+    X, y = waves(0)
+    other = np.random.default_rng(1).uniform(0.0, 60.0, X.shape)
+    kernel = GPR.from_data(np.concatenate([other, X], axis=1), y, kernel=Linear() + Periodic().on((1,)) * RBF()).kernel
+    np.testing.assert_allclose(kernel.parts[1].parts[0].kernel.period, [5.0], rtol=0.02)
+
+
+def test_two_missing_periods_are_those_of_two_peaks():
+    X, y = waves(0)
+    y = y + np.sin(2.0 * np.pi * X[:, 0] / 1.7)
+    kernel = agp.fit(GPR.from_data(X, y, kernel=Periodic() + Periodic()), X, y).model.kernel
+    np.testing.assert_allclose(sorted(float(part.period[0]) for part in kernel.parts), [1.7, 5.0], rtol=2e-3)
+
+
+def test_given_periods_stay():
+    X, y = waves(0)
+    assert float(GPR.from_data(X, y, kernel=Periodic(period=3.0)).kernel.period) == 3.0
+
+
+def test_a_column_of_few_values_has_the_usual_period():
+    X = np.repeat([[0.0], [1.0], [2.0]], 20, axis=0)
+    y = np.random.default_rng(0).standard_normal(60)
+    np.testing.assert_allclose(GPR.from_data(X, y, kernel=Periodic()).kernel.period, 2.0 * X.std())
+
+
+def test_the_periodogram_is_the_share_of_the_variance_that_least_squares_explain():
+    X, y = waves(0, rows=30)
+    x, y = X[:, 0] - X.mean(), y - y.mean()
+    y = y - x * (x @ y) / (x @ x)
+    for frequency in (0.03, 0.2, 0.71):
+        angle = 2.0 * np.pi * frequency * x
+        basis = np.stack([np.ones_like(x), np.cos(angle), np.sin(angle)], axis=1)
+        rest = y - basis @ np.linalg.lstsq(basis, y)[0]
+        found = agp.starts.periodogram(X[:, 0], y[:, None], np.asarray([frequency]))
+        np.testing.assert_allclose(found, 1.0 - rest @ rest / (y @ y), rtol=1e-6)

@@ -16,7 +16,7 @@ from agp.kernels import RBF, ActiveDims, Linear, Matern52, Overlap, RandomEffect
 from agp.likelihoods import Bernoulli, Poisson, Softmax
 from agp.selection import fit_classification, select_kernel
 from agp.selection._climb import Climber, exact_gp, narrow
-from agp.selection._given import Columns, Data, Plan, check_categories, replace_kind
+from agp.selection._given import Columns, Data, Plan, check_categories, with_base
 from agp.selection._watch import Pieces, Watch
 
 fit_regression = partial(selection.fit_regression, hyperparameters="mode")
@@ -214,7 +214,9 @@ def test_wrong_categories_are_refused(categories, error, message):
     X, y = coded(20)
     for call in (
         lambda: fit_regression(X, y, categories=categories),
-        lambda: fit_classification(X, (y > 0.0).astype(float), likelihood=Bernoulli(link="logit"), categories=categories),
+        lambda: fit_classification(
+            X, (y > 0.0).astype(float), likelihood=Bernoulli(link="logit"), categories=categories
+        ),
         lambda: select_kernel(X, y[:, None], agp.Gaussian(), categories=categories),
     ):
         with pytest.raises(error, match=message):
@@ -236,7 +238,7 @@ def test_codes_below_minus_one_and_rows_elsewhere_are_refused():
 
 def test_kinds_of_mixed_kernels_are_replaced():
     kernel = Columns(3, (1,)).mix(RBF(0.8, (0.5, 1.4, 2.0))) + Columns(3, (1,)).linear(coded()[0])
-    found = replace_kind(kernel, Matern52)
+    found = with_base(kernel, Matern52)
     assert tree.outline(found) == tree.outline(kernel).replace("RBF", "Matern52")
     assert {name: np.asarray(x).tolist() for name, x in tree.leaves(found).items()} == {
         name: np.asarray(x).tolist() for name, x in tree.leaves(kernel).items()
