@@ -43,7 +43,7 @@ class TransformedTargets(Distribution):
         """The name of the transform that the user chose, or None."""
         return None if self.target_transform in (None, "none", "auto") else self.target_transform
 
-    def _transformed(self, data: Observations, *, reset: bool) -> Observations:
+    def _transform_targets(self, data: Observations, *, reset: bool) -> Observations:
         """Return the data with transformed targets if the user chose a transform; `reset` begins with new constants."""
         if reset:
             given = self._given_transform

@@ -158,7 +158,7 @@ class TransformedGaussian(Transformed):
         z, _, weights = nodes_and_weights(mu, var + self.gaussian.noise_at(mu), self.points)
         y = self.transform.inverse(z)
         if self.limit is not None:
-            y = self._saturated(y, self.limit[..., None] + xp.zeros_like(y))
+            y = self._saturate(y, self.limit[..., None] + xp.zeros_like(y))
         mean = xp.sum(weights * y, axis=-1)
         distance = xp.abs(y - mean[..., None])
         least = xp.full_like(mean, float(xp.finfo(mean.dtype).smallest_normal))
@@ -166,7 +166,7 @@ class TransformedGaussian(Transformed):
         share = xp.maximum(xp.sum(weights * (distance / most[..., None]) ** 2, axis=-1), least)
         return Prediction(mean, *exp_in_range(xp.log(share) + 2.0 * xp.log(most)))
 
-    def _saturated(self, y: Array, limit: Array) -> Array:
+    def _saturate(self, y: Array, limit: Array) -> Array:
         """Return targets [N, P, I] whose distance d from the centre is at most twice the limit L: L (2 - L / d)."""
         xp, centre = backend_of(y).xp, self.transform.centre if isinstance(self.transform, YeoJohnson) else 0.0
         away = y - centre

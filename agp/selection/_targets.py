@@ -231,12 +231,12 @@ def mix_transforms(
     transform = _simplest(quick, data).transform
     if transform is None or watch.is_done:
         return None, mixed, tried
-    again = mix(plan, transformed(data, transform), watch)
-    chosen = _simplest([_compared(mixed, None, data), _compared(again, transform, data)], data)
+    again = mix(plan, transform_targets(data, transform), watch)
+    chosen = _simplest([_compare_mixture(mixed, None, data), _compare_mixture(again, transform, data)], data)
     return (None, mixed, tried) if chosen.transform is None else (transform, again, tried)
 
 
-def _compared(mixed: Mixed, transform: Transform | None, data: Data) -> Compared:
+def _compare_mixture(mixed: Mixed, transform: Transform | None, data: Data) -> Compared:
     """Return the densities of a mixture, in the units of targets that are not transformed."""
     y, weights = data.targets_on_host()
     slopes = 0.0 * y[:, 0] if transform is None else transform.log_slope(y)[:, 0]
@@ -313,7 +313,7 @@ def _is_positive(x: Any, weights: Any, observations: float) -> bool:
     return mean > math.sqrt(float(average((x - mean) ** 2, weights)) / observations)
 
 
-def transformed(data: Data, transform: Transform) -> Data:
+def transform_targets(data: Data, transform: Transform) -> Data:
     """Return the rows with transformed targets."""
     return data._replace(y=transform.forward(data.y))
 
