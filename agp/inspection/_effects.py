@@ -11,6 +11,8 @@ from agp.backend import Array, backend_of
 from agp.checks import check_whole
 from agp.inspection._subject import NEAR, Z95, Host, host, of_function, subject_of, with_fewer_neighbours
 from agp.inspection._table import Table, as_table
+from agp.likelihoods import Transformed
+from agp.predictors import Predictor
 from agp.random import generator
 
 MEAN_ROWS, BAND_ROWS = 500, 50
