@@ -17,8 +17,9 @@ from agp.errors import ColumnWarning
 from agp.io import check_writable
 from agp.kernels import kernel_or_auto
 from agp.likelihoods import LIKELIHOODS as NUMERIC
+from agp.likelihoods import TRANSFORMS
 from agp.methods import METHODS, OUTPUTS
-from agp.selection import HYPERPARAMETERS
+from agp.selection import HYPERPARAMETERS, REGRESSION_METHODS
 from agp.tables import (
     CATEGORY,
     DURATION,
@@ -54,7 +55,8 @@ options:
   --method NAME        auto (default), or a name listed by agp methods
   --kernel TEXT        auto (default), or text such as "matern32 + linear"
   --likelihood NAME    gaussian, student-t, poisson, gamma, beta, ordinal, ...
-  --transform log, --hyperparameters NAME   log targets; auto, mode or mixture
+  --transform NAME     of the target: auto, none, log, yeo-johnson, logit (auto)
+  --hyperparameters NAME   auto, mode or mixture (default: auto)
   --outputs NAME       shared, separate, coregionalised or intrinsic targets
   --num-inducing M, --layers L   inducing inputs, or auto; layers if deep
   --backend NAME, --device NAME, --dtype NAME   array library, device, precision
@@ -73,6 +75,9 @@ MIN_COUNTS = 4
 """Minimum number of different labels for which `agp fit` suggests a likelihood for counts."""
 NEAR_ZERO_COUNT = 0.1
 """Whole numbers may be counts if their minimum is below this fraction of their mean."""
+MAX_DIFFERENT_COUNTS, MIN_DIFFERENT, SHARE_OF_COUNTS, MAX_DISPERSION = 200, 20, 0.5, 100.0
+"""Whole numbers may be counts if there are at most so many different ones, and at most a share of the rows unless they
+are very few, and if their variance is below a multiple of their mean."""
 MIN_SKEWNESS = 1.0
 """Minimum skewness for which `agp fit` suggests a log transform."""
 SHARE = option(float, "at least 0 and less than 1", lambda x: 0.0 <= x < 1.0)
@@ -111,7 +116,7 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--missing", choices=("refuse", "impute"), default="refuse")
     parser.add_argument("--kernel", default="auto")
     parser.add_argument("--likelihood", choices=LIKELIHOODS)
-    parser.add_argument("--transform", choices=("log",))
+    parser.add_argument("--transform", choices=("auto", "none", *TRANSFORMS))
     parser.add_argument("--exposure")
     parser.add_argument("--weights")
     parser.add_argument("--noise", action="append", default=[])
@@ -329,8 +334,9 @@ def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
 
 def _check_noise(a: argparse.Namespace) -> None:
     """Raise a ValueError if --noise contradicts other options, or names more or fewer columns than --target."""
-    if a.noise and (a.transform or a.likelihood not in (None, "gaussian")):
-        option = f"--transform {a.transform}" if a.transform else f"--likelihood {a.likelihood}"
+    transform = a.transform if a.transform in TRANSFORMS else None
+    if a.noise and (transform or a.likelihood not in (None, "gaussian")):
+        option = f"--transform {transform}" if transform else f"--likelihood {a.likelihood}"
         raise ValueError(
             f"--noise is for the gaussian likelihood, and cannot be used with {option}; leave one of them out."
         )
@@ -352,7 +358,7 @@ def _split_rows(count: int, share: float, seed: int) -> Any:
 
 def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
     """Return a remark if another likelihood may suit the targets better."""
-    if a.likelihood is not None or a.transform is not None or a.noise:
+    if a.likelihood is not None or a.transform in TRANSFORMS or a.noise:
         return []
     what = f"{quote_names(a.target)} has"
     if task == "classification":
@@ -361,16 +367,25 @@ def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
         return [f"{what} whole numbers; if they are counts rather than labels, use --likelihood negative-binomial"]
     numbers = y[~np.isnan(y)]
     whole = (numbers >= 0.0).all() and (numbers == np.floor(numbers)).all()
-    if whole and numbers.min() < NEAR_ZERO_COUNT * numbers.mean():
+    if whole and _may_be_counts(numbers):
         return [f"{what} non-negative whole numbers; if they are counts, use --likelihood negative-binomial or poisson"]
     if (numbers > 0.0).all() and (numbers < 1.0).all():
         return [f"{what} numbers between 0 and 1; if they are proportions, use --likelihood beta"]
     from scipy.stats import skew
 
     columns = [one[~np.isnan(one)] for one in np.atleast_2d(y.T)]
-    if (numbers > 0.0).all() and max(map(skew, columns)) > MIN_SKEWNESS:
+    compared = a.transform in (None, "auto") and len(columns) == 1 and a.method in REGRESSION_METHODS
+    if not compared and (numbers > 0.0).all() and max(map(skew, columns)) > MIN_SKEWNESS:
         return [f"{what} positive numbers with a long tail; --transform log or --likelihood gamma may fit better"]
     return []
+
+
+def _may_be_counts(numbers: Any) -> bool:
+    """Whether whole numbers may be counts: small, near zero, and with a variance not far above the mean."""
+    mean, different = numbers.mean(), len(np.unique(numbers))
+    near_zero = numbers.min() < NEAR_ZERO_COUNT * mean
+    few = different <= MAX_DIFFERENT_COUNTS and different <= max(MIN_DIFFERENT, SHARE_OF_COUNTS * len(numbers))
+    return bool(near_zero and few and numbers.var() < MAX_DISPERSION * max(mean, 1.0))
 
 
 def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> tuple[Any, list[str]]:
@@ -384,7 +399,7 @@ def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: 
     if a.likelihood is not None:
         own["likelihood"] = a.likelihood
     if task == "regression":
-        own |= {"target_transform": a.transform, "outputs": a.outputs or OUTPUTS[0]}
+        own |= {"target_transform": a.transform or "auto", "outputs": a.outputs or OUTPUTS[0]}
         own |= {"hyperparameters": a.hyperparameters, "store_data": not a.no_data}
         own |= {"missing_targets": "ignore" if y.ndim == 2 else "refuse"}
     own |= {name: vars(a)[name] for name in OF_ESTIMATORS} | {"keep": a.keep or None}
@@ -401,6 +416,9 @@ def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: 
         lines.append("the model predicts no better than the mean of the target or the frequencies of its classes")
     holds = "contains the training rows" if estimator.model_._holds_data else "does not contain the training rows"
     lines.append(f"the model {holds}")
+    transform = vars(estimator).get("transform_")
+    if transform is not None:
+        lines.append(f"transform of the target: {transform.short_name}")
     if "candidates_" in vars(estimator):
         compared = ", ".join(dict.fromkeys(estimator.candidates_["kernel"]))
         lines.append(f"kernel: {estimator.kernel_} (compared: {compared})")

@@ -151,9 +151,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     """
     facts = found.facts
     cls = CLASSES[facts["class"]]
-    parts = dict(found.parts)
-    transform = parts.pop(TRANSFORM, None)
-    estimator = cls(**_parameters(cls, {**facts["parameters"], **parts}, asked))
+    estimator = cls(**_parameters(cls, {**facts["parameters"], **found.parts}, asked))
     check_choice("missing", estimator.missing, MISSING)  # constructors check nothing
     learned = _fitted_attributes(cls, facts["learned"])
     vars(estimator).update(learned, model_=found.model)
@@ -186,12 +184,17 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     if cls is GPClassifier:
         _restore_classes(estimator, facts, found.model)
     else:
-        name = transform.short_name if isinstance(transform, Transform) else transform
-        possible = (None, *TRANSFORMS) if estimator.target_transform == "auto" else (estimator._given_transform,)
-        estimator.transform_ = _check(name in possible, transform, "the transform of its targets")
+        estimator.transform_ = _checked_transform(estimator, found.parts.get(TRANSFORM))
     _check_fit(estimator)
     estimator._prepare_search()
     return estimator
+
+
+def _checked_transform(estimator: Any, transform: Any) -> Transform | None:
+    """Return the transform of the targets. Raise ValueError unless it is one that the parameters allow."""
+    name = transform.short_name if isinstance(transform, Transform) else transform
+    possible = (None, *TRANSFORMS) if estimator.target_transform == "auto" else (estimator._given_transform,)
+    return _check(name in possible, transform, "the transform of its targets")
 
 
 def _restore_classes(estimator: Any, facts: Mapping[str, Any], model: Any) -> None:
@@ -217,7 +220,7 @@ def _fitted_attributes(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the arguments of the constructor, after checking their types."""
-    parameters = dict(given)
+    parameters = {name: value for name, value in given.items() if name != TRANSFORM}
     if isinstance(pairs := parameters.get("class_weight"), list):
         sound = all(isinstance(pair, list) and len(pair) == 2 and type(pair[1]) is float for pair in pairs)
         parameters["class_weight"] = dict(_check(sound, pairs, "factors of labels"))

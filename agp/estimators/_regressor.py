@@ -479,7 +479,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         data = Observations(A, targets, *known)
         data = rows_with_targets(data, ignore=self.missing_targets != "refuse", single=self._single, whole=whole)
         data = data.drop_zero_weights()
-        return self._transformed(data, reset=reset)
+        return self._transform_targets(data, reset=reset)
 
     def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
         if is_foreign(y):

@@ -1,8 +1,11 @@
 """Targets that are modelled after a transform, but predicted in their own units."""
 
+import math
 from abc import abstractmethod
+from typing import Any
 
 from agp.backend import backend_of, to_numpy
+from agp.estimators._arrays import as_output
 from agp.estimators._distribution import Distribution
 from agp.estimators._observations import Observations
 from agp.estimators._saturation import largest_targets
@@ -16,6 +19,7 @@ from agp.likelihoods import (
     YeoJohnson,
     with_transform,
 )
+from agp.repairs import public
 from agp.selection import transform_of
 
 
@@ -39,19 +43,20 @@ class TransformedTargets(Distribution):
         """The name of the transform that the user chose, or None."""
         return None if self.target_transform in (None, "none", "auto") else self.target_transform
 
-    def _transformed(self, data: Observations, *, reset: bool) -> Observations:
+    def _transform_targets(self, data: Observations, *, reset: bool) -> Observations:
         """Return the data with transformed targets if the user chose a transform; `reset` begins with new constants."""
         if reset:
-            self.transform_ = None if self._given_transform is None else self._transform_of(data)
+            given = self._given_transform
+            self.transform_ = None if given is None else self._transform_of(given, data)
         if self._given_transform is None or self.transform_ is None:
             return data
         self.transform_.check_targets(data.y)
         return data._replace(y=self.transform_.forward(data.y))
 
-    def _transform_of(self, data: Observations) -> Transform:
+    def _transform_of(self, name: str, data: Observations) -> Transform:
         """Return the transform that the user chose, with constants for these targets."""
         y, weights = (None if x is None else to_numpy(backend_of(x).gather(x)) for x in (data.y, data.weights))
-        return transform_of(self.target_transform, y, weights)
+        return transform_of(name, y, weights)
 
     def _keep_transform(self, transform: Transform | None, data: Observations) -> None:
         """Store the transform that `fit_regression` chose for data, unless the user chose one."""
@@ -59,16 +64,30 @@ class TransformedTargets(Distribution):
             self.transform_ = transform
             self._note_largest(data)
 
+    @public(repairs=False, ignore=None)
+    def log_density(self, X: Any, y: Any, exposure: Any = None, noise: Any = None) -> Any:
+        at = self._predictor_at(X, exposure, noise)
+        targets = self._prepare_targets(X, y, at.X)
+        if self.transform_ is None or self._given_transform is not None:
+            return as_output(at.predictor.log_density(at.X, targets, **at.known), host=at.host)
+        # the user chose no transform, so targets beyond its support are improbable, but no errors
+        xp, (low, high) = backend_of(targets).xp, self.transform_.support
+        outside = (targets <= low) | (targets >= high)
+        inside = self.transform_.inverse(xp.zeros_like(targets))
+        density = at.predictor.log_density(at.X, xp.where(outside, inside, targets), **at.known)
+        return as_output(xp.where(outside[:, 0], xp.full_like(density, -math.inf), density), host=at.host)
+
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
         return with_transform(trained, self.transform_)  # type: ignore[arg-type]
 
     def _note_largest(self, data: Observations) -> None:
         """Update the largest targets or rates of each column (for latent noise, their ranges), which limit moments."""
-        kind, noise = self._likelihood_class, self._likelihood_class is LatentNoiseGaussian
-        unbounded = isinstance(self.transform_, Log | YeoJohnson)
+        kind, noise, transform = self._likelihood_class, self._likelihood_class is LatentNoiseGaussian, self.transform_
+        unbounded = isinstance(transform, Log | YeoJohnson)
         if noise or unbounded or kind.log_link or kind is LogNormal:
-            own = data if self._given_transform is None else data._replace(y=self.transform_.inverse(data.y))
-            centre = self.transform_.centre if isinstance(self.transform_, YeoJohnson) else None
+            given = None if self._given_transform is None else transform
+            own = data if given is None else data._replace(y=given.inverse(data.y))
+            centre = transform.centre if isinstance(transform, YeoJohnson) else None
             self._largest = largest_targets(own, vars(self).get("_largest"), centre=centre, ranges=noise)
 
     def _log_jacobian(self, data: Observations) -> float:

@@ -11,6 +11,8 @@ from agp.backend import Array, backend_of
 from agp.checks import check_whole
 from agp.inspection._subject import NEAR, Z95, Host, host, of_function, subject_of, with_fewer_neighbours
 from agp.inspection._table import Table, as_table, in_days, like_values
+from agp.likelihoods import Transformed
+from agp.predictors import Predictor
 from agp.random import generator
 
 MEAN_ROWS, BAND_ROWS = 500, 50
@@ -85,8 +87,10 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
         subject.completed(table.cartesian_product(where, values, np.sort(chosen[:count])))
         for count in (NEAR_ROWS if isinstance(subject.model, NEAR) else MEAN_ROWS, BAND_ROWS)
     )
-    mean = _average_groups(_means_along(subject.model, many, len(values)), len(values))
-    rough = with_fewer_neighbours(subject.model)  # a joint covariance contains the union of the neighbours of all rows
+    predictor = subject.predictor()
+    model = predictor if isinstance(predictor.likelihood, Transformed) else subject.model  # in the unit of the targets
+    mean = _average_groups(_means_along(model, many, len(values)), len(values))
+    rough = with_fewer_neighbours(model)  # a joint covariance contains the union of the neighbours of all rows
     middle, lower, upper = average_prediction(rough, few, len(values), samples=samples, seed=seed)
     lower, upper = mean + lower - middle, mean + upper - middle
     if subject.classes:  # probabilities, or numbers of ordered classes
@@ -106,7 +110,7 @@ def average_prediction(
     """
     samples = check_whole("samples", samples)
     mean = _average_groups(model.predict_mean(X, observed=True), groups)
-    likelihood = model.likelihood
+    likelihood = model.average_likelihood if isinstance(model, Predictor) else model.likelihood
     if likelihood.mean_is_latent and likelihood.latents(1) == 1:  # the mean of observations is that of the function
         try:
             deviation = _deviation(model, X, groups)
@@ -114,9 +118,7 @@ def average_prediction(
             pass
         else:
             return mean, mean - Z95 * deviation, mean + Z95 * deviation
-    averages = [
-        _average_groups(of_function(model.likelihood, f), groups) for f in _samples(model, X, groups, samples, seed)
-    ]
+    averages = [_average_groups(of_function(likelihood, f), groups) for f in _samples(model, X, groups, samples, seed)]
     lower, upper = np.percentile(np.stack(averages), [2.5, 97.5], axis=0)
     return mean, lower, upper
 

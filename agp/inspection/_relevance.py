@@ -13,7 +13,7 @@ from agp.errors import require
 from agp.inducing import Inducing, Points
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of, with_fewer_neighbours
 from agp.kernels import Kernel, Overlap, Stationary
-from agp.likelihoods import LogNormal
+from agp.likelihoods import Transformed
 from agp.models import Model, level_probabilities
 from agp.processes import Deep
 from agp.random import generator
@@ -207,8 +207,9 @@ def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tup
     if X is None or y is None:
         return None
     targets = subject.targets(y)
-    if isinstance(subject.predictor().likelihood, LogNormal):
-        targets = np.log(targets)
+    likelihood = subject.predictor().likelihood
+    if isinstance(likelihood, Transformed):
+        targets = likelihood.transform.forward(targets)
     if subject.order:  # the targets of the likelihood are positions in the order of the classes
         targets = np.argsort(subject.order)[targets.astype(int)].astype(float)
     A, b = _sample(X, targets, count=CURVATURE_ROWS, seed=seed)
@@ -341,7 +342,8 @@ def _rows_to_score(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
         if not {"X", "y"} <= held.keys():
             raise ValueError(f"{type(subject.model).__name__} contains no rows with targets; pass X and y.")
         y = host(held["y"])
-        return held["X"], np.exp(y) if isinstance(subject.predictor().likelihood, LogNormal) else y
+        likelihood = subject.predictor().likelihood
+        return held["X"], likelihood.transform.inverse(y) if isinstance(likelihood, Transformed) else y
     if X is None or y is None:
         raise ValueError(f"{'X' if X is None else 'y'} is missing; give X and y.")
     return subject.inputs(X), subject.targets(y)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from agp import tree
 from agp.backend import Array, backend_of
-from agp.likelihoods._base import Likelihood, Prediction, forward
+from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._gaussian import Gaussian
 from agp.likelihoods._log_link import log_normal_prediction, saturating_moments
 from agp.likelihoods._transformed import Transformed, TransformedGaussian
@@ -46,10 +46,13 @@ class LogNormal(Transformed):
     limit: Array | None = tree.constant(default=None, optional=True)
 
     gaussian_name: ClassVar[str] = "logs"
-    gaussian = forward("logs")
 
     @property
-    def transform(self) -> Transform:
+    def gaussian(self) -> Gaussian:
+        return self.logs
+
+    @property
+    def transform(self) -> Transform:  # type: ignore[override]
         return Log()
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:

@@ -39,7 +39,10 @@ class Transformed(Likelihood):
     check_outputs = forward("gaussian.check_outputs")
     check_targets = forward("transform.check_targets")
     variance_cost = forward("gaussian.variance_cost")
-    differs_by_sample = forward("gaussian.differs_by_sample")
+
+    @property
+    def differs_by_sample(self) -> bool:
+        return self.gaussian.differs_by_sample
 
     def check_parameters(self) -> None:
         self.gaussian.check_parameters()
@@ -133,7 +136,10 @@ class TransformedGaussian(Transformed):
     points: int = 64
 
     gaussian_name: ClassVar[str] = "transformed"
-    gaussian = forward("transformed")
+
+    @property
+    def gaussian(self) -> Gaussian:
+        return self.transformed
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,7 +158,7 @@ class TransformedGaussian(Transformed):
         z, _, weights = nodes_and_weights(mu, var + self.gaussian.noise_at(mu), self.points)
         y = self.transform.inverse(z)
         if self.limit is not None:
-            y = self._saturated(y)
+            y = self._saturate(y, self.limit[..., None] + xp.zeros_like(y))
         mean = xp.sum(weights * y, axis=-1)
         distance = xp.abs(y - mean[..., None])
         least = xp.full_like(mean, float(xp.finfo(mean.dtype).smallest_normal))
@@ -160,10 +166,10 @@ class TransformedGaussian(Transformed):
         share = xp.maximum(xp.sum(weights * (distance / most[..., None]) ** 2, axis=-1), least)
         return Prediction(mean, *exp_in_range(xp.log(share) + 2.0 * xp.log(most)))
 
-    def _saturated(self, y: Array) -> Array:
+    def _saturate(self, y: Array, limit: Array) -> Array:
         """Return targets [N, P, I] whose distance d from the centre is at most twice the limit L: L (2 - L / d)."""
         xp, centre = backend_of(y).xp, self.transform.centre if isinstance(self.transform, YeoJohnson) else 0.0
-        away, limit = y - centre, self.limit[..., None] + xp.zeros_like(y)
+        away = y - centre
         far = xp.abs(away) > limit
         distance = xp.where(far, xp.abs(away), limit)
         return xp.where(far, centre + xp.sign(away) * limit * (2.0 - limit / distance), y)

@@ -167,7 +167,7 @@ class Logit(Transform):
             raise ValueError(f"the interval from {self.lower:g} to {self.upper:g} must be finite and not empty.")
 
     @property
-    def support(self) -> tuple[float, float]:
+    def support(self) -> tuple[float, float]:  # type: ignore[override]
         return self.lower, self.upper
 
     def forward(self, y: Array, /) -> Array:

@@ -38,7 +38,7 @@ from agp.selection._signal import (
     predicts_left_out,
 )
 from agp.selection._sizes import COST, Sizes
-from agp.selection._targets import choose_transform, in_own_units, mean_log_slope, mix_transforms, transformed
+from agp.selection._targets import choose_transform, in_own_units, mean_log_slope, mix_transforms, transform_targets
 from agp.selection._trial import Candidate, Found, RegressionResult, Trial, best_of_kernels, close_to_best, sort_trials
 from agp.selection._watch import Pieces, Watch
 from agp.training import fit
@@ -249,7 +249,7 @@ class Fit:
 
     def _use(self, transform: Transform) -> None:
         """Replace the targets of all rows by their transforms."""
-        self.rows, self.transform = self.rows._replace(data=transformed(self.rows.data, transform)), transform
+        self.rows, self.transform = self.rows._replace(data=transform_targets(self.rows.data, transform)), transform
 
     def on_host(self, data: Data) -> Data:
         """Return rows on the host in float64, so that all libraries choose alike, unless users' parts need others."""

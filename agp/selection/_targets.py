@@ -20,18 +20,22 @@ from agp.selection._seasons import Times
 from agp.selection._signal import CHANCE
 from agp.selection._trial import Candidate, Trial
 
-RATIO = 2.0
-"""Transforms are compared only if their slope at some targets is more than `RATIO` times that at others."""
+RATIO, POWER_RATIO = 2.0, 4.0
+"""Transforms are compared only if their slope at some targets is more than so many times that at others. A power must
+be further from linear, because two numbers were fitted to the targets."""
 SKEWNESS_GAIN = 0.02
 """A power is compared only if the targets alone gain so many nats per row, and more than chance."""
 TRIAL_STEPS, TRIAL_MARGIN = 5, 0.02
 """The maximum number of evaluations for a candidate, and how many nats per row it may seem to remain behind."""
 WIDENED = 0.005
 """If targets lie at an end of their interval, both ends move outwards by this fraction of its length."""
-PERCENT, NEAR_PERCENT = 100.0, 90.0
-"""Targets from 0 to 100 may be percentages if the largest is above `NEAR_PERCENT`."""
+PERCENT, NEAR_PERCENT, HALF = 100.0, 90.0, 50.0
+"""Targets from 0 to 100 may be percentages if the largest is 100, or if it is above `NEAR_PERCENT` and the median above
+`HALF`. Otherwise they may be prices, say, and further targets may be above 100."""
 LEAST_ROWS = 10
 """The smallest number of rows for which transforms are compared."""
+CLIP = 3.0
+"""The largest difference in nats between the densities of a row that counts fully."""
 POWERS, SCALES = np.linspace(0.0, 2.0, 41), (1.0, 0.5, 0.25, 0.125)
 """The powers, and the scales as fractions of the spread, whose likelihoods are compared."""
 
@@ -173,10 +177,11 @@ def candidates_of(names: tuple[str, ...], data: Data) -> dict[str, Transform]:
 def _matters(transform: Transform, y: Any, w: Any) -> bool:
     """Whether a transform is far from linear, and may be meant."""
     slopes = transform.log_slope(y)
-    if not np.ptp(slopes) > math.log(RATIO):
+    if not np.ptp(slopes) > math.log(POWER_RATIO if isinstance(transform, YeoJohnson) else RATIO):
         return False
     if isinstance(transform, Logit):
-        return bool(transform.upper < PERCENT or y.max() > NEAR_PERCENT)
+        most = float(y.max())
+        return transform.upper < PERCENT or most == PERCENT or (most > NEAR_PERCENT and float(np.median(y)) > HALF)
     if isinstance(transform, YeoJohnson):
         return _alone(transform, y, w) - _alone(None, y, w) > max(SKEWNESS_GAIN, CHANCE / float(np.sum(w)))
     return True
@@ -213,7 +218,7 @@ def mix_transforms(
 ) -> tuple[Transform | None, Mixed, list[Candidate]]:
     """Choose a transform by mixtures over the hyperparameters. Also return its mixture, and other candidates.
 
-    Transforms are first compared at the mode. Only those that are better there have a mixture of their own.
+    Transforms are first compared at the mode. Only the one that wins there has a mixture of its own.
     """
     tried: list[Candidate] = []
     transforms = candidates_of(plan.transforms, data)
@@ -224,19 +229,15 @@ def mix_transforms(
         quick = _compare(climb, mode, data, transforms, tried)
     except StageOver:
         return None, mixed, tried
-    results = [(_compared(mixed, None, data), mixed)]
-    for one in quick[1:]:
-        if one.transform is None or not _score(one, data) > _score(quick[0], data):
-            continue
-        again = mix(plan, transformed(data, one.transform), watch, times)
-        results.append((_compared(again, one.transform, data), again))
-        if watch.is_done:
-            break
-    chosen = _simplest([one for one, _ in results], data)
-    return chosen.transform, next(again for one, again in results if one is chosen), tried
+    transform = _simplest(quick, data).transform
+    if transform is None or watch.is_done:
+        return None, mixed, tried
+    again = mix(plan, transform_targets(data, transform), watch, times)
+    chosen = _simplest([_compare_mixture(mixed, None, data), _compare_mixture(again, transform, data)], data)
+    return (None, mixed, tried) if chosen.transform is None else (transform, again, tried)
 
 
-def _compared(mixed: Mixed, transform: Transform | None, data: Data) -> Compared:
+def _compare_mixture(mixed: Mixed, transform: Transform | None, data: Data) -> Compared:
     """Return the densities of a mixture, in the units of targets that are not transformed."""
     y, weights = data.targets_on_host()
     slopes = 0.0 * y[:, 0] if transform is None else transform.log_slope(y)[:, 0]
@@ -290,26 +291,30 @@ def _score(one: Compared, sample: Data) -> float:
 
 
 def _simplest(found: list[Compared], sample: Data) -> Compared:
-    """Return the first result that is within a standard error of the best one.
-
-    The standard error is that of the difference between rows. For few rows per column, the evidence must exceed that of
-    a simpler transform by more than chance.
-    """
+    """Return the first result that is not worse than the best one by more than chance."""
     best = max(found, key=lambda one: _score(one, sample))
-    return next(one for one in found if _score(best, sample) - _score(one, sample) <= _chance(best, one, sample))
+    return next(one for one in found if one is best or not _exceeds(best, one, sample))
 
 
-def _chance(one: Compared, other: Compared, sample: Data) -> float:
+def _exceeds(one: Compared, other: Compared, sample: Data) -> bool:
+    """Whether the average of the differences between rows exceeds its standard error, or does so after clipping.
+
+    Without clipping, a few rows that are improbable without a transform would hide its gain in a large standard error.
+    With fewer than five rows per column, the evidence must be larger by more than chance instead.
+    """
     if sample.has_few_rows:
-        return CHANCE / sample.observations if one is not other else 0.0
+        return one.evidence - other.evidence > CHANCE / sample.observations
     weights = sample.targets_on_host()[1]
-    apart = one.each - other.each
-    if not np.isfinite(apart).all():
-        return 0.0
-    return math.sqrt(float(average((apart - average(apart, weights)) ** 2, weights)) / sample.observations)
+    apart = np.nan_to_num(one.each - other.each, nan=0.0, posinf=CLIP, neginf=-CLIP)
+    return any(_is_positive(d, weights, sample.observations) for d in (apart, np.clip(apart, -CLIP, CLIP)))
 
 
-def transformed(data: Data, transform: Transform) -> Data:
+def _is_positive(x: Any, weights: Any, observations: float) -> bool:
+    mean = float(average(x, weights))
+    return mean > math.sqrt(float(average((x - mean) ** 2, weights)) / observations)
+
+
+def transform_targets(data: Data, transform: Transform) -> Data:
     """Return the rows with transformed targets."""
     return data._replace(y=transform.forward(data.y))
 
