@@ -288,7 +288,11 @@ CHANGES = {
     "no levels": (lambda f: f["columns"].update(levels={}), "instead of levels of its categories"),
     "levels": (lambda f: f["columns"]["levels"].update(kind=[3]), "instead of a list of strings"),
     "empty levels": (lambda f: f["columns"]["levels"].update(kind=[]), "not sorted"),
-    "more levels": (lambda f: f["columns"]["levels"]["kind"].append("z"), "its 3 columns become 4 inputs"),
+    "one-hot": (
+        lambda f: f["columns"].update({"one hot": True, "levels": {"kind": ["a", "b"]}}),
+        "its 3 columns become 4 inputs",
+    ),
+    "encoding": (lambda f: f["columns"].update({"one hot": 1}), "instead of an encoding"),
     "order": (lambda f: f["columns"]["levels"].update(kind=["b", "a"]), "not sorted"),
     "history": (lambda f: f.update(history=["bound", "nothing"]), "history.nothing"),
     "labels": (lambda f: f["classes"].update(values=["b", "a", "c"]), "its labels are not sorted"),

@@ -158,7 +158,9 @@ def test_starts_are_those_of_indicators():
 
 @pytest.mark.parametrize("kernel", [Overlap((1.0, 2.0)), RandomEffects((1.0, 2.0))])
 def test_one_parameter_for_each_column(kernel):
-    with pytest.raises(ValueError, match=f"{type(kernel).__name__} has .* of shape .2,., but the inputs have 3 columns"):
+    with pytest.raises(
+        ValueError, match=f"{type(kernel).__name__} has .* of shape .2,., but the inputs have 3 columns"
+    ):
         GPR.from_data(codes(), np.arange(30.0), kernel=kernel)
 
 
