@@ -10,7 +10,7 @@ from helpers import assert_close
 
 import agp
 from agp import tree
-from agp.errors import ColumnWarning, ConvergenceWarning, NoSignalWarning
+from agp.errors import ColumnWarning, ConvergenceWarning, NoSignalWarning, RepairWarning
 from agp.estimators import GPClassifier, GPRegressor
 from agp.inducing import Points
 from agp.inspection import kernel_relevance, permutation_importance
@@ -31,7 +31,7 @@ def grouped(rows=300, levels=12, seed=0, noise=0.1):
 
 def fitted(estimator, table, y):
     with warnings.catch_warnings():
-        for category in (ConvergenceWarning, ColumnWarning):
+        for category in (ConvergenceWarning, ColumnWarning, NoSignalWarning, RepairWarning):
             warnings.simplefilter("ignore", category)
         return estimator.fit(table, y)
 
@@ -42,8 +42,8 @@ def rmse(model, table, y):
 
 # -- every method ------------------------------------------------------------------------------------------------------
 
-METHODS = ("gpr", "sgpr", "nngp", "vif", "msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp", "tsvgp", "tvgp", "solve")
-METHODS += ("solve-collapsed", "cagp-opt", "cggp")
+METHODS = ("gpr", "sgpr", "nngp", "msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp", "tsvgp", "tvgp", "solve")
+METHODS += ("solve-collapsed", "cagp-opt")
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_summaries_and_relevances_name_the_columns_of_the_table():
     assert model.model_columns() == ["x", "other", "place"]
     kernels = tree.nodes(model.model_, object)
     assert any(isinstance(part, Overlap | RandomEffects) for part in kernels.values())
-    text = str(agp.summaries.summary(model))
+    text = str(agp.summary(model.model_, columns=model.model_columns()))
     lines = [line for line in text.splitlines() if "place" in line]
     assert lines
     assert not any(" x" in line for line in lines)
