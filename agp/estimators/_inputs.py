@@ -119,11 +119,7 @@ def _convert_foreign(estimator: Any, X: Array, *, reset: bool) -> Array:
 def convert_training_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Convert training rows to model inputs. Raise ValueError for cells about which the first rows say nothing."""
     A = convert_inputs(estimator, X, reset=reset)
-    if reset or not isinstance(A, np.ndarray):
-        return A
-    unknown = np.isnan(A)
-    unknown[:, estimator._categories] |= A[:, estimator._categories] < 0.0
-    if unknown.any():
+    if not reset and isinstance(A, np.ndarray) and (unknown := _unknown_cells(estimator, A)).any():
         row, column = np.argwhere(unknown)[0].tolist()
         name = estimator.columns_.sources()[column]
         raise ValueError(
@@ -131,6 +127,14 @@ def convert_training_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
             "pass all values, and a missing cell, in the first call of partial_fit."
         )
     return move_array(estimator, A)
+
+
+def _unknown_cells(estimator: Any, A: Any) -> Any:
+    """Return which inputs [N, D] are NaN, or the code of an unseen level."""
+    categories = [*estimator._categories]
+    unknown = np.isnan(A)
+    unknown[:, categories] |= A[:, categories] < 0.0
+    return unknown
 
 
 def move_array(estimator: Any, X: Any) -> Array:
