@@ -136,6 +136,14 @@ def convert_training_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
     return move_array(estimator, A)
 
 
+def _unknown_cells(estimator: Any, A: Any) -> Any:
+    """Return which inputs [N, D] are NaN, or the code of an unseen level."""
+    categories = [*estimator._categories]
+    unknown = np.isnan(A)
+    unknown[:, categories] |= A[:, categories] < 0.0
+    return unknown
+
+
 def move_array(estimator: Any, X: Any) -> Array:
     """Convert an array to the library, device and precision of the parameters."""
     if estimator.backend is None and estimator.device is None and estimator.dtype is None:

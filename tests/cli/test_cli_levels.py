@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 import agp
+from agp import tree
 
 pd = pytest.importorskip("pandas", reason="the command line needs the extra cli")
 pytest.importorskip("sklearn", reason="the command line needs the extra cli")
 
 from agp.errors import ColumnWarning  # noqa: E402
 from agp.estimators import GPRegressor  # noqa: E402
+from agp.kernels import RandomEffects  # noqa: E402
 
 RNG = np.random.default_rng(0)
 N = 60
@@ -81,7 +83,8 @@ def test_names_are_kept_on_request(fit):
     _, err, model = fit(TABLE.assign(name=NAMES["names"]), "--keep", "name")
     assert not err
     assert model.left_out_ == []
-    assert len(model.model_columns()) == 1 + 2 + N
+    assert model.model_columns() == ["size", "kind", "name"]
+    assert len(model.columns_.levels["name"]) == N
 
 
 def test_row_numbers_are_mentioned_and_used(fit):
@@ -123,7 +126,8 @@ def test_levels_are_the_same_beside_missing_cells_and_new_ones_are_wide(fit, she
 
 def test_kernels_act_on_named_columns(fit, shell, status_of, capsys):
     _, _, model = fit(TABLE, "--kernel", "rbf.on(size) + linear.on('kind')")
-    assert [part.columns for part in model.model_.kernel.parts] == [(0,), (1, 2)]
+    assert [part.columns for part in model.model_.kernel.parts] == [(0,), (1,)]
+    assert len(tree.nodes(model.model_.kernel.parts[1], RandomEffects)) == 1
     assert status_of("fit", "t.csv", "--target", "sound", "--out", "n.st", "--kernel", "rbf.on(width)") == 2
     assert "RBF acts on column 'width', but the columns are 'size', 'kind'" in capsys.readouterr().err
     assert status_of("fit", "t.csv", "--target", "sound", "--out", "n.st", "--kernel", "rbf.in(size)") == 2

@@ -288,7 +288,11 @@ CHANGES = {
     "no levels": (lambda f: f["columns"].update(levels={}), "instead of levels of its categories"),
     "levels": (lambda f: f["columns"]["levels"].update(kind=[3]), "instead of a list of strings"),
     "empty levels": (lambda f: f["columns"]["levels"].update(kind=[]), "not sorted"),
-    "more levels": (lambda f: f["columns"]["levels"]["kind"].append("z"), "its 3 columns become 4 inputs"),
+    "one-hot": (
+        lambda f: f["columns"].update({"one hot": True, "levels": {"kind": ["a", "b"]}}),
+        "its 3 columns become 4 inputs",
+    ),
+    "encoding": (lambda f: f["columns"].update({"one hot": 1}), "instead of an encoding"),
     "order": (lambda f: f["columns"]["levels"].update(kind=["b", "a"]), "not sorted"),
     "orders": (lambda f: f["columns"].update(orders={"kind": ["a"]}), "instead of orders of its categories"),
     "styles": (lambda f: f["columns"].update(styles={"kind": [",", "%"]}), "instead of a style of numbers"),

@@ -147,7 +147,7 @@ def test_single_precision_keeps_codes(kernel):
 
 def test_centres_are_shifted_by_their_columns():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 4)) + [1e4, 0.0, -3e4, 7e4]
+    X = rng.normal(size=(60, 4)) + np.asarray([1e4, 0.0, -3e4, 7e4])
     X[:, 1] = rng.integers(0, 3, 60)
     kernel = (RBF() + Linear(centre=np.asarray([7e4, -3e4])).on((1, 0))).on((2, 3)) + RandomEffects().on(1)
     model = exact_gp(Data(X, rng.normal(size=(60, 1))), kernel=kernel)
