@@ -37,7 +37,7 @@ FEW_ROWS = 2**20
 nodes are not in the caches."""
 MOST_INDICATORS = 32
 """Categories with more levels than this are represented by random signs in so many columns, which keeps the distances
-of different levels up to a fifth or so, and those of equal levels exactly."""
+of different levels up to a fifth or so, and those of equal levels exactly. Candidates are found by these distances."""
 MOST = 4096
 """The maximum number of inputs whose candidates are compared at the same time."""
 LARGEST = 1e38
@@ -86,9 +86,12 @@ class NeighbourSearch:
             self._distances = _squared_distances
             self._factors = to_numpy(factors).astype(np.float64) if self._on_host else factors
         self._rows = self._times_factors(X)
-        self._tree = _tree_of(self._rows) if self._on_host and effective_columns(self._rows) <= TREE_COLUMNS else None
+        self._tree = None
+        if self._on_host and effective_columns(self._places(self._rows)) <= TREE_COLUMNS:
+            self._tree = _tree_of(self._places(self._rows))
         few = self._rows.shape[0] * (self._rows.shape[1] + 1) <= FEW_ROWS
-        self._single = _SingleDistances(self._rows) if self._on_host and (few or self._tree is None) else None
+        narrowly = self._on_host and (few or self._tree is None)
+        self._single = _SingleDistances(self._places(self._rows)) if narrowly else None
         self._takes_one = few
 
     def nearest(self, Q: Array, k: int, /, *, memory: float | None = None) -> Array:
@@ -148,8 +151,26 @@ class NeighbourSearch:
             return scaled
         xp = backend_of(X).xp
         numbers = [scaled[:, d : d + 1] for d in range(X.shape[1]) if d not in self._levels]
-        codes = [_places_of(X[:, d], count, self._factors[d]) for d, count in self._levels.items()]
-        return xp.concat([*numbers, *codes], axis=1)
+        codes = [xp.round(X[:, d : d + 1]) for d in self._levels]
+        places = [_places_of(X[:, d], count, self._factors[d]) for d, count in self._levels.items()]
+        return xp.concat([*numbers, *codes, *places], axis=1)
+
+    def _places(self, A: Array) -> Array:
+        """Return the part of scaled inputs from which candidates are found: numbers, and points for the levels."""
+        if not self._levels:
+            return A
+        numbers = self._like.shape[1] - len(self._levels)
+        return backend_of(A).xp.concat([A[:, :numbers], A[:, self._like.shape[1] :]], axis=1)
+
+    def _exact_distances(self, Q: Array, X: Array) -> Array:
+        """Return squared distances [n, C] of scaled inputs [n, 1, D] and [n, C, D], of numbers and codes."""
+        count = self._like.shape[1] - len(self._levels)
+        sizes = self._distances(Q[..., :count], X[..., :count])
+        xp = backend_of(X).xp
+        for i, d in enumerate(self._levels, start=count):
+            weight = self._factors[d] * self._factors[d]
+            sizes = sizes + weight * xp.astype(Q[..., i] != X[..., i], sizes.dtype)
+        return sizes
 
     def _join(self, found: Array) -> Array:
         B = backend_of(self._like)
@@ -182,9 +203,10 @@ class NeighbourSearch:
 
     def _nearest_narrowly(self, Q: Any, rows: Any, k: int, own: Any) -> Any:
         """Return the result of `_nearest` from distances in single precision, where these tell the nearest rows."""
-        single = self._single if self._single is not None and rows is self._rows else _SingleDistances(rows)
+        known = self._single is not None and rows is self._rows
+        single = self._single if known else _SingleDistances(self._places(rows))
         count = min(rows.shape[0], NARROW * k + SPARE)
-        candidates, safe = single.candidates_of_each(Q, k, count, own)
+        candidates, safe = single.candidates_of_each(self._places(Q), k, count, own)
         found, sizes = self._refine(Q, rows, np.sort(candidates, axis=1), own)
         found = found[:, :k] if own is None else np.where(np.isinf(sizes), -1, found)[:, :k]
         (rest,) = np.nonzero(~safe)
@@ -195,7 +217,7 @@ class NeighbourSearch:
     def _nearest_to_one(self, Q: Any, k: int) -> Any:
         """Return the k nearest rows [1, k] of one scaled input [1, D]."""
         assert self._single is not None
-        found = self._single.candidates(Q[0, :], k)
+        found = self._single.candidates(self._places(Q)[0, :], k)
         if found is None:
             return self._nearest(Q, self._rows, self._tree, k)
         return self._refine(Q, self._rows, found[None, :])[0][:, :k]
@@ -216,10 +238,10 @@ class NeighbourSearch:
         B = backend_of(Q)
         xp, N = B.xp, rows.shape[0]
         if tree is not None:
-            return np.sort(tree.query(Q, k=count)[1].reshape(len(Q), count), axis=1)
+            return np.sort(tree.query(self._places(Q), k=count)[1].reshape(len(Q), count), axis=1)
         if count == N:
             return xp.broadcast_to(row_numbers(N, Q), (Q.shape[0], N))
-        sizes = self._distances(Q, rows)
+        sizes = self._distances(self._places(Q), self._places(rows))
         if own is not None:
             sizes = xp.where(row_numbers(N, Q)[None, :] >= own[:, None], xp.inf, sizes)
         return xp.sort(B.smallest(sizes, count), axis=1)
@@ -230,8 +252,10 @@ class NeighbourSearch:
         Candidates from the row number `own` [n] on have the distance infinity.
         """
         xp = backend_of(Q).xp
-        near = xp.reshape(xp.take(rows, xp.reshape(found, (-1,)), axis=0), (*found.shape, Q.shape[1]))
-        sizes = xp.astype(xp.clip(self._distances(Q[:, None, :], near), 0.0, LARGEST), xp.float32)
+        width = self._like.shape[1]
+        near = xp.reshape(xp.take(rows[:, :width], xp.reshape(found, (-1,)), axis=0), (*found.shape, width))
+        exact = self._exact_distances(Q[:, None, :width], near)
+        sizes = xp.astype(xp.clip(exact, 0.0, LARGEST), xp.float32)
         sizes = sizes if own is None else xp.where(found >= own[:, None], xp.inf, sizes)
         order = xp.argsort(sizes, axis=1, stable=True)
         return xp.take_along_axis(found, order, axis=1), xp.take_along_axis(sizes, order, axis=1)
@@ -240,7 +264,7 @@ class NeighbourSearch:
         """Return the earlier neighbours of the rows from `start` on, among ordered rows [stop, D]."""
         xp, stop = backend_of(rows).xp, rows.shape[0]
         own = row_numbers(stop - start, rows, start=start)
-        tree = _tree_of(rows) if self._tree is not None and start else None
+        tree = _tree_of(self._places(rows)) if self._tree is not None and start else None
 
         def of_block(Q: Array, numbers: Array) -> Array:
             if tree is None:

@@ -262,7 +262,7 @@ def test_many_levels_have_distances_of_about_one():
     search = NeighbourSearch(X, np.asarray([1.0, 3.0]), levels={1: 500})
     found = search.nearest(X[:50, :], 4)
     np.testing.assert_array_equal(np.sort(X[found][:, :, 1], axis=1), np.repeat(X[:50, 1:], 4, axis=1))  # own level
-    rows = search._times_factors(X[:500, :])[:, 1:]
+    rows = search._places(search._times_factors(X[:500, :]))[:, 1:]
     sizes = np.sum((rows[:, None, :] - rows) ** 2, axis=-1)[np.triu_indices(500, 1)]
     assert abs(sizes.mean() / 9.0 - 1.0) < 0.02
     assert np.sqrt(sizes / 9.0).std() < 0.2
