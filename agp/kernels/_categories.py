@@ -2,7 +2,6 @@
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any, ClassVar, Self
 
@@ -10,25 +9,27 @@ from agp import tree
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like
 from agp.chunking import unit_by_column
 from agp.kernels._base import Kernel
+from agp.kernels._codes import Angles, CodedRows, Indicators, codes_of, differ, of_patterns, sum_where
 from agp.kernels._constant import Constant
-from agp.kernels._features import Blocks, Features, Term, select_columns
-from agp.kernels._linearisation import Linearisation, apply_weights, times_groups
+from agp.kernels._features import Features, Term, select_columns
+from agp.kernels._linearisation import Linearisation, apply_weights
 from agp.kernels._parameters import check_per_column, per_column
 from agp.kernels._stacks import weighted_columns
 from agp.tree import POSITIVE
-
-BITS = 6
-"""The number of columns whose patterns of differences have a common table, of 2^6 entries."""
 
 
 class _OfLevels(Kernel):
     """Base class for kernels that depend on which entries of two rows are equal. The cotangents of inputs are zero."""
 
-    levels: int
+    levels: int | tuple[int, ...]
     takes_groups: ClassVar[bool] = True
 
     def category_levels(self, width: int, /) -> dict[int, int]:
-        return dict.fromkeys(range(width), self.levels)
+        return dict(enumerate(self._levels(width)))
+
+    def _levels(self, width: int) -> tuple[int, ...]:
+        """Return the number of levels of each column, 0 if it is unknown."""
+        return (self.levels,) * width if isinstance(self.levels, int) else self.levels
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:  # noqa: ARG002
         return self
@@ -37,101 +38,18 @@ class _OfLevels(Kernel):
         xp = backend_of(X).xp
         return (xp.zeros_like(X),) if Z is None else (xp.zeros_like(X), xp.zeros_like(Z))
 
-    def _count_levels(self, X: Array) -> int:
-        """Return the number of levels, which is at least one, and at least that of the codes of X."""
-        return max(self.levels, 1, 1 + int(backend_of(X).xp.max(X))) if X.shape[0] else self.levels
+    def _count_levels(self, X: Array) -> tuple[int, ...]:
+        """Return the number of levels of each column, which is at least one, and at least that of the codes of X."""
+        xp, known = backend_of(X).xp, self._levels(X.shape[1])
+        return tuple(max(count, 1, 1 + int(xp.max(X[:, d]))) for d, count in enumerate(known)) if X.shape[0] else known
 
-    def _known_levels(self) -> int:
-        if self.levels == 0:
+    def _known_levels(self, width: int) -> tuple[int, ...]:
+        levels = self._levels(width)
+        if 0 in levels:
             raise TypeError(
                 f"{type(self).__name__} has no number of levels; pass levels=, or call from_data(X, variance) instead."
             )
-        return self.levels
-
-
-def _codes(X: Array) -> Array:
-    """Return the codes [D, ..., N] of X [..., N, D] as whole numbers, without the rounding errors of other units."""
-    xp = backend_of(X).xp
-    return xp.astype(xp.round(xp.stack([X[..., d] for d in range(X.shape[-1])])), xp.int32)
-
-
-def _differ(x: Array, z: Array, d: int) -> Array:
-    """Whether the levels of column d differ [..., N, M], for codes x [D, ..., N] and z [D, ..., M]."""
-    return x[d, ..., :, None] != z[d, ..., None, :]
-
-
-def _sum_where(B: Backend, x: Array, z: Array, weights: Array, *, equal: bool) -> Array:
-    """Return the sums [..., N, M] of the weights [D] of the columns whose levels are equal, or differ."""
-    return reduce(operator.add, _of_patterns(B, x, z, weights, lambda sums: sums, equal=equal))
-
-
-def _of_patterns(
-    B: Backend, x: Array, z: Array, weights: Array, f: Callable[[Array], Array], *, equal: bool
-) -> Iterator[Array]:
-    """Yield f of the sums of `_sum_where` for a few columns at a time.
-
-    The bits of a small number tell in which columns the levels differ. Its 2^D values have a table, so that there are
-    few passes over floats.
-    """
-    xp, D = B.xp, x.shape[0]
-    for first in range(0, D, BITS):
-        some = range(first, min(first + BITS, D))
-        pattern, table = None, xp.zeros((1,), **like(weights))
-        for place, d in enumerate(some):
-            bit = xp.astype(_differ(x, z, d), xp.uint8)
-            pattern = bit if pattern is None else pattern + bit * 2**place
-            weight = weights[d : d + 1]
-            table = xp.concat([table + weight, table] if equal else [table, table + weight])
-        yield B.look_up(f(table), pattern)
-
-
-def _sums_over(B: Backend, W: Array, x: Array, z: Array, *, equal: bool) -> Array:
-    """Return the sums [D] of the entries of W where the levels of a column are equal, or differ."""
-    xp, zero = B.xp, B.xp.zeros((), **like(W))
-    pairs = ((zero, W) if equal else (W, zero) for _ in range(x.shape[0]))
-    return xp.stack([xp.sum(xp.where(_differ(x, z, d), *pair)) for d, pair in enumerate(pairs)])
-
-
-def _linearise(
-    B: Backend, x: Array, entries: Callable[[Array, Array], Array], factors: Array, rest: Any, *, equal: bool
-) -> tuple[Array, Callable, Callable]:
-    """Return the lower triangle of K, and the functions of a `Linearisation` for one parameter per column.
-
-    The derivative of an entry with respect to the parameter d is its factor [D], times the entry of `rest`, if the
-    levels are equal, or differ; `rest` is K, or None for ones.
-    """
-    xp, (D, N) = B.xp, x.shape
-    (K,) = B.lower_tiles(lambda i, j: (entries(x[:, i:j], x[:, :j]),), N)
-    base = K if rest else None
-
-    def part(W: Array | None, d: int) -> Array:
-        def tile(i: int, j: int) -> tuple[Array]:
-            differs = _differ(x[:, i:j], x[:, :j], d)
-            kept = xp.ones((), **like(K)) if W is None else W[i:j, :j]
-            zero = xp.zeros((), **like(K))
-            return (xp.where(differs, zero, kept) if equal else xp.where(differs, kept, zero),)
-
-        return B.lower_tiles(tile, N)[0]
-
-    def pull(K_bar: Array) -> Array:
-        W = apply_weights(base, K_bar)
-        ones = xp.ones_like(K)
-        return factors * xp.stack([B.symmetric_inner(part(W, d), ones) for d in range(D)])
-
-    def times(a: Array, W: Array | None) -> Array:
-        W = base if W is None else apply_weights(base, W)
-        return factors * xp.stack([B.symmetric_product(part(W, d), a) for d in range(D)], axis=-1)
-
-    return K, pull, times
-
-
-def _times_groups(B: Backend, x: Array, W: Array | None, a: Array, *, equal: bool) -> Array:
-    """Return sum_m W_gnm a_gm [G, N, D] over rows whose levels of a column are equal, or differ."""
-    xp, zero = B.xp, B.xp.zeros((), **like(a))
-    W = xp.ones((), **like(a)) if W is None else W
-    masks = (_differ(x, x, d) for d in range(x.shape[0]))
-    kept = (xp.where(differs, zero, W) if equal else xp.where(differs, W, zero) for differs in masks)
-    return xp.stack([times_groups(one, a) for one in kept], axis=-1)
+        return levels
 
 
 def times_overlap(kernel: Kernel, width: int, columns: tuple[int, ...], /) -> Kernel:
@@ -177,45 +95,6 @@ def _entries(x: Any, places: tuple[int, ...]) -> Any:
 
 
 @tree.model
-class _Angles(Blocks):
-    """Blocks of cos(a) and sin(a), where an angle a is the sum of those of the levels of a row.
-
-    Codes without angles have the last one.
-    """
-
-    angles: Array = tree.auxiliary()
-    """[D, L + 1, H]."""
-
-    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
-        total = None
-        for d in range(X.shape[1]):
-            total = tree.add(total, xp.take(self.angles[d, ...], _places(X[:, d], self.angles.shape[1] - 1), axis=0))
-        return xp.stack([xp.cos(total), xp.sin(total)], axis=-1), lambda _: None
-
-
-@tree.model
-class _Indicators(Blocks):
-    """A single block with a feature for each level of each column, which is the column's scale [D] at this level."""
-
-    scale: Array = tree.auxiliary()
-    levels: int
-
-    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
-        one_hot = xp.eye(self.levels + 1, **like(X))
-        parts = [self.scale[d] * xp.take(one_hot, _places(X[:, d], self.levels), axis=0) for d in range(X.shape[1])]
-        return xp.concat(parts, axis=1)[:, None, :], lambda _: None
-
-
-def _places(codes: Array, levels: int) -> Array:
-    """Return codes as whole numbers; those that are no code of a level become `levels`."""
-    xp = backend_of(codes).xp
-    places = xp.astype(xp.round(codes), xp.int64)
-    return xp.where((places < 0) | (places >= levels), levels, places)
-
-
-@tree.model
 class Overlap(_OfLevels):
     """The correlation of categories, k(x, z) = prod_d exp(-[x_d != z_d] / (2 lengthscale_d^2)).
 
@@ -229,7 +108,8 @@ class Overlap(_OfLevels):
     lengthscale
         The dimensionless lengthscale: scalar (0-d), or one for each column [D].
     levels
-        The number of levels, for `random_features`. It is increased to that of the data.
+        The number of levels, or one for each column, from which random features and fast derivatives follow.
+        `from_data` increases it to that of the data.
 
     Examples
     --------
@@ -248,7 +128,7 @@ class Overlap(_OfLevels):
     short_name: ClassVar[str] = "overlap"
     lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
     lengthscale_unit: Array | None = tree.unit(default=None)
-    levels: int = 0
+    levels: int | tuple[int, ...] = 0
 
     floats_per_entry: ClassVar[int] = 3
 
@@ -258,7 +138,7 @@ class Overlap(_OfLevels):
 
     @staticmethod
     def _correlations(B: Backend, x: Array, z: Array, weights: Array) -> Array:
-        return reduce(operator.mul, _of_patterns(B, x, z, weights, lambda sums: B.xp.exp(-sums), equal=False))
+        return reduce(operator.mul, of_patterns(B, x, z, weights, lambda sums: B.xp.exp(-sums), equal=False))
 
     def _slopes(self, width: int) -> Array:
         """Return dk/dlengthscale / k [D] where the levels differ."""
@@ -269,11 +149,11 @@ class Overlap(_OfLevels):
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         B, width = backend_of(X), X.shape[-1]
-        x, z = _codes(X), _codes(X if Z is None else Z)
+        x, z = codes_of(X), codes_of(X if Z is None else Z)
         K = self._correlations(B, x, z, self._weights(width))
 
         def pullback(K_bar):
-            sums = _sums_over(B, K_bar * K, x, z, equal=False)
+            sums = CodedRows(x, z, self._levels(width), equal=False).total(B, K_bar * K)
             return self._bar(self._slopes(width) * sums), *self._zeros(X, Z)
 
         return K, pullback
@@ -284,21 +164,29 @@ class Overlap(_OfLevels):
         return ones, lambda _: (tree.cotangent(self, lengthscale=zero), None)
 
     def linearise(self, X: Array, /) -> Linearisation:
-        B, width, x = backend_of(X), X.shape[1], _codes(X)
+        B, width, x = backend_of(X), X.shape[1], codes_of(X)
         weights = self._weights(width)
 
-        def entries(rows: Array, others: Array) -> Array:
-            return self._correlations(B, rows, others, weights)
+        def tile(i: int, j: int) -> tuple[Array]:
+            return (self._correlations(B, x[:, i:j], x[:, :j], weights),)
 
-        K, pull, times = _linearise(B, x, entries, self._slopes(width), True, equal=False)
-        return Linearisation(K, lambda K_bar: self._bar(pull(K_bar)), lambda a, W=None: self._products(times(a, W)))
+        (K,) = B.lower_tiles(tile, X.shape[0])
+        rows = CodedRows(x, x, self._levels(width), equal=False, symmetric=True)
+        slopes = self._slopes(width)
+        return Linearisation(
+            K,
+            lambda K_bar: self._bar(slopes * rows.total(B, K_bar * K)),
+            lambda a, W=None: self._products(slopes * rows.times(B, apply_weights(W, K), a)),
+        )
 
     def linearise_groups(self, X: Array, /) -> Linearisation:
-        B, width, x = backend_of(X), X.shape[-1], _codes(X)
+        B, width, x = backend_of(X), X.shape[-1], codes_of(X)
         K = self._correlations(B, x, x, self._weights(width))
 
+        rows = CodedRows(x, x, self._levels(width), equal=False)
+
         def times(a, W=None):
-            sums = _times_groups(B, x, apply_weights(W, K), a, equal=False)
+            sums = rows.times(B, apply_weights(W, K), a[:, :, None])[:, :, 0, :]
             return self._products(self._slopes(width) * sums)
 
         return Linearisation(K, None, times)
@@ -308,8 +196,8 @@ class Overlap(_OfLevels):
         return tree.cotangent(self, lengthscale=by_column if self.lengthscale.ndim else xp.sum(by_column, axis=-1))
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        xp, x, z = backend_of(X).xp, _codes(X), _codes(X if Z is None else Z)
-        differs = xp.stack([xp.astype(_differ(x, z, d), X.dtype) for d in range(X.shape[1])], axis=-1)
+        xp, x, z = backend_of(X).xp, codes_of(X), codes_of(X if Z is None else Z)
+        differs = xp.stack([xp.astype(differ(x, z, d), X.dtype) for d in range(X.shape[1])], axis=-1)
         exponents, _ = weighted_columns(differs, 0.5 / (self.lengthscale * self.lengthscale))
         return xp.exp(-exponents), lambda _: self._zeros(X, Z)
 
@@ -321,9 +209,11 @@ class Overlap(_OfLevels):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         # angles a ~ N(0, w) of each level: E cos(a - a') = exp(-w) for two levels, w = 1 / (2 lengthscale^2)
-        normals = asarray_like(rng.standard_normal((width, self._known_levels() + 1, count)), self.lengthscale)
+        normals = asarray_like(
+            rng.standard_normal((width, max(self._known_levels(width)) + 1, count)), self.lengthscale
+        )
         deviations = backend_of(self.lengthscale).xp.sqrt(self._weights(width))
-        return Features((Term((_Angles(deviations[:, None, None] * normals),)),))
+        return Features((Term((Angles(deviations[:, None, None] * normals),)),))
 
     def from_data(self, X: Array, variance: float, /) -> Self:  # noqa: ARG002
         # for two random rows, the sum of the squared scaled distances is then about 2, as for stationary kernels
@@ -369,7 +259,7 @@ class RandomEffects(_OfLevels):
     short_name: ClassVar[str] = "effects"
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     variance_unit: Array | None = tree.unit(default=None)
-    levels: int = 0
+    levels: int | tuple[int, ...] = 0
 
     floats_per_entry: ClassVar[int] = 3
     slopes: ClassVar[tuple[str, ...]] = ("variance",)
@@ -382,12 +272,13 @@ class RandomEffects(_OfLevels):
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         B = backend_of(X)
-        x, z = _codes(X), _codes(X if Z is None else Z)
+        x, z = codes_of(X), codes_of(X if Z is None else Z)
 
         def pullback(K_bar):
-            return self._bar(_sums_over(B, K_bar, x, z, equal=True)), *self._zeros(X, Z)
+            rows = CodedRows(x, z, self._levels(X.shape[-1]), equal=True)
+            return self._bar(rows.total(B, K_bar)), *self._zeros(X, Z)
 
-        return _sum_where(B, x, z, self._by_column(X.shape[-1]), equal=True), pullback
+        return sum_where(B, x, z, self._by_column(X.shape[-1]), equal=True), pullback
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         B, width = backend_of(X), X.shape[1]
@@ -398,27 +289,38 @@ class RandomEffects(_OfLevels):
         return B.xp.zeros((X.shape[0],), **like(X)) + B.xp.sum(self._by_column(width)), pullback
 
     def linearise(self, X: Array, /) -> Linearisation:
-        B, width, x = backend_of(X), X.shape[1], _codes(X)
+        B, width, x = backend_of(X), X.shape[1], codes_of(X)
         variances = self._by_column(width)
 
-        def entries(rows: Array, others: Array) -> Array:
-            return _sum_where(B, rows, others, variances, equal=True)
+        def tile(i: int, j: int) -> tuple[Array]:
+            return (sum_where(B, x[:, i:j], x[:, :j], variances, equal=True),)
 
-        K, pull, times = _linearise(B, x, entries, B.xp.ones_like(variances), None, equal=True)
-        return Linearisation(K, lambda K_bar: self._bar(pull(K_bar)), lambda a, W=None: self._products(times(a, W)))
+        (K,) = B.lower_tiles(tile, X.shape[0])
+        rows = CodedRows(x, x, self._levels(width), equal=True, symmetric=True)
+
+        def times(a, W=None):
+            return self._products(rows.times(B, B.xp.ones_like(K) if W is None else W, a))
+
+        return Linearisation(K, lambda K_bar: self._bar(rows.total(B, K_bar)), times)
 
     def linearise_groups(self, X: Array, /) -> Linearisation:
-        B, x = backend_of(X), _codes(X)
-        K = _sum_where(B, x, x, self._by_column(X.shape[-1]), equal=True)
-        return Linearisation(K, None, lambda a, W=None: self._products(_times_groups(B, x, W, a, equal=True)))
+        B, x = backend_of(X), codes_of(X)
+        K = sum_where(B, x, x, self._by_column(X.shape[-1]), equal=True)
+        rows = CodedRows(x, x, self._levels(X.shape[-1]), equal=True)
+
+        def times(a, W=None):
+            W = B.xp.ones_like(K) if W is None else W
+            return self._products(rows.times(B, W, a[:, :, None])[:, :, 0, :])
+
+        return Linearisation(K, None, times)
 
     def _products(self, by_column: Array) -> "RandomEffects":
         xp = backend_of(by_column).xp
         return tree.cotangent(self, variance=by_column if self.variance.ndim else xp.sum(by_column, axis=-1))
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        xp, x, z = backend_of(X).xp, _codes(X), _codes(X if Z is None else Z)
-        equal = xp.stack([xp.astype(~_differ(x, z, d), X.dtype) for d in range(X.shape[1])], axis=-1)
+        xp, x, z = backend_of(X).xp, codes_of(X), codes_of(X if Z is None else Z)
+        equal = xp.stack([xp.astype(~differ(x, z, d), X.dtype) for d in range(X.shape[1])], axis=-1)
         K, _ = weighted_columns(equal, self.variance)
         return K, lambda _: self._zeros(X, Z)
 
@@ -429,7 +331,7 @@ class RandomEffects(_OfLevels):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         scale = backend_of(self.variance).xp.sqrt(self._by_column(width))
-        return Features((Term((_Indicators(scale, self._known_levels()),)),))
+        return Features((Term((Indicators(scale, self._known_levels(width)),)),))
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         xp = backend_of(X).xp
@@ -447,7 +349,7 @@ def _level_spreads(X: Array) -> Array:
 
     For numbers, half of the mean squared difference is the variance.
     """
-    xp, x = backend_of(X).xp, _codes(X)
+    xp, x = backend_of(X).xp, codes_of(X)
     # sorted, so that labels of levels do not change rounding errors
     shares = [xp.sort(xp.unique_counts(x[d, :]).counts) / X.shape[0] for d in range(X.shape[1])]
     differ = xp.asarray([1.0 - float(xp.sum(one * one)) for one in shares], **like(X))

@@ -384,7 +384,7 @@ def test_times_in_texts(text, expected):
 
 def test_numbers_beside_much_other_text_are_categories():
     texts = [str(1000 + 10 * (i % 25)) if i % 3 else f"{i % 20}00 - {i % 20 + 2}00 m" for i in range(300)]
-    columns, frame = Columns(), as_frame(pd.DataFrame({"altitude": texts, "x": np.arange(300.0) % 7}))
+    columns = Columns()
     with pytest.warns(ColumnWarning, match="holds numbers and other text, which are used as categories"):
-        columns.learn(frame)
+        columns.learn(as_frame(pd.DataFrame({"altitude": texts, "x": np.arange(300.0) % 7})))
     assert columns.categories == ["altitude"]
