@@ -116,13 +116,6 @@ def _convert_foreign(estimator: Any, X: Array, *, reset: bool) -> Array:
     return X
 
 
-def _unknown_cells(estimator: Any, A: Any) -> Any:
-    """Whether cells [N, D] of model inputs are missing, or contain the code of a level unseen in training."""
-    unknown = np.isnan(A)
-    unknown[:, estimator._categories] |= A[:, estimator._categories] < 0.0
-    return unknown
-
-
 def convert_training_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Convert training rows to model inputs. Raise ValueError for cells about which the first rows say nothing."""
     A = convert_inputs(estimator, X, reset=reset)

@@ -127,7 +127,7 @@ class TransformedGaussian(Transformed):
     >>> print(likelihood.predictive_quantiles(mu, var, (0.05, 0.5, 0.95))[:, 0, 0].round(2))
     [0.5  0.88 0.98]
     >>> print(likelihood.predict(mu, var).mean.round(2))
-    [[0.84]]
+    [[0.83]]
     """
 
     transformed: Gaussian = Gaussian()

@@ -195,9 +195,9 @@ def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None 
         raise ValueError(f"columns has {len(where)} entries, but must have one or two.")
     figure, (one,) = panels(ax, 1, size=(5.4, 4.4) if len(where) == 2 else (6.0, 3.2))
     limits = [_limits(seen.values(column)) for column in where]
-    one.set_xlim(*_drawn(seen, where[0], limits[0]))
+    one.set_xlim(*_values_to_draw(seen, where[0], limits[0]))
     if len(where) == 2:
-        one.set_ylim(*_drawn(seen, where[1], limits[1]))
+        one.set_ylim(*_values_to_draw(seen, where[1], limits[1]))
     low, high = np.asarray(limits).T
     shown = {}
     for name, Z in groups.items():
@@ -208,7 +208,7 @@ def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None 
     (_draw_plane if len(where) == 2 else _draw_line)(one, seen, where, shown)
     for column, is_vertical in zip(where, (False, True), strict=False):
         name = seen.names[column]
-        label_axis(one, name.partition(SINCE)[0], _drawn(seen, column, limits[0]), vertical=is_vertical)
+        label_axis(one, name.partition(SINCE)[0], _values_to_draw(seen, column, limits[0]), vertical=is_vertical)
     one.grid(alpha=0.25)
     legend(one, above=True)
     return figure
@@ -220,7 +220,7 @@ def _limits(values: Any) -> tuple[float, float]:
     return low - reach, high + reach
 
 
-def _drawn(seen: ArrayTable, column: int, values: Any) -> Any:
+def _values_to_draw(seen: ArrayTable, column: int, values: Any) -> Any:
     """Return the values of a model column that are drawn: dates instead of the days of a column of dates."""
     values = np.asarray(values)
     return like_values(values, np.empty(0, dtype="M8[us]")) if SINCE in seen.names[column] else values
@@ -229,17 +229,17 @@ def _drawn(seen: ArrayTable, column: int, values: Any) -> Any:
 def _draw_plane(ax: Axes, seen: ArrayTable, where: list[int], shown: dict[str, Any]) -> None:
     drawn, label = thin_rows(seen.rows)
     style = {**DATA, "color": "0.6", "markersize": 4}
-    ax.plot(*(_drawn(seen, column, seen.values(column)[drawn]) for column in where), label=label, **style)
+    ax.plot(*(_values_to_draw(seen, column, seen.values(column)[drawn]) for column in where), label=label, **style)
     for i, (name, Z) in enumerate(shown.items()):
         style = {"linestyle": "none", "marker": "o^sDv"[i % 5], "color": f"C{3 + i}", "markersize": 5}
-        points = (_drawn(seen, column, z) for column, z in zip(where, Z.T, strict=True))
+        points = (_values_to_draw(seen, column, z) for column, z in zip(where, Z.T, strict=True))
         ax.plot(*points, label=name, markeredgecolor="white", markeredgewidth=0.5, **style)
 
 
 def _draw_line(ax: Axes, seen: ArrayTable, where: list[int], shown: dict[str, Any]) -> None:
-    ax.hist(_drawn(seen, where[0], seen.values(where[0])), bins=BINS, color="0.75", label="data")
+    ax.hist(_values_to_draw(seen, where[0], seen.values(where[0])), bins=BINS, color="0.75", label="data")
     step = 0.06 * ax.get_ylim()[1]
     for i, (name, Z) in enumerate(shown.items()):
         style = {"linestyle": "none", "marker": "^", "color": f"C{3 + i}", "markersize": 6}
-        ax.plot(_drawn(seen, where[0], Z[:, 0]), np.full(len(Z), -step * (i + 1)), label=name, **style)
+        ax.plot(_values_to_draw(seen, where[0], Z[:, 0]), np.full(len(Z), -step * (i + 1)), label=name, **style)
     ax.set_ylabel("rows")

@@ -21,7 +21,7 @@ from agp.training import strip_addresses
 
 HELD_OUT = 2000
 """The maximum number of held-out rows."""
-KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
+KERNELS: dict[str, type[RBF | Matern52 | Matern32]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
 """The kernels that "auto" compares, in addition to the sum of the best of them and a linear kernel."""
 ROUGHEST = ("matern32", "matern52", "rbf")
 """These kernels in the order in which they are preferred if their densities are alike."""
@@ -151,18 +151,18 @@ def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool, times: A
 class Columns(NamedTuple):
     """The columns of the inputs."""
 
-    count: int
+    width: int
     categories: tuple[int, ...] = ()
     """Those that contain codes of levels."""
 
     @property
     def numbers(self) -> list[int]:
         """The other columns."""
-        return [d for d in range(self.count) if d not in self.categories]
+        return [d for d in range(self.width) if d not in self.categories]
 
     def mix(self, kernel: Kernel) -> Kernel:
         """Return a kernel of numbers as a kernel of all columns."""
-        return kernel.with_categories(self.count, self.categories)
+        return kernel.with_categories(self.width, self.categories)
 
     def linear(self, X: Array) -> Kernel:
         """Return a linear kernel of the numbers, plus random effects of the categories."""

@@ -303,7 +303,7 @@ def kernels_to_mix(plan: Plan, data: Data, times: Sequence[Times] = ()) -> dict[
     X = data.repeat_rows()[0]
     kinds = {"matern52": Matern52()} if X.shape[0] <= ONE_KERNEL_ROWS else {"matern52": Matern52(), "rbf": RBF()}
     linear = plan.columns.linear(X)
-    found = {f"{name} + linear": plan.columns.mix(kernel) + linear for name, kernel in kinds.items()}
+    found: dict[str, Kernel] = {f"{name} + linear": plan.columns.mix(kernel) + linear for name, kernel in kinds.items()}
     name, kernel = next(iter(found.items()))
     for season, part in ((season, part) for one in times for season, part in seasons_for(one, X).items()):
         name, kernel = f"{name} + {season}", kernel + part

@@ -105,7 +105,7 @@ class Column:
             index = np.fromiter((found.setdefault(cell, len(found)) for cell in cells), np.int64, len(cells))
         except TypeError:  # lists and other cells without a hash
             odd = next(cell for cell in cells if type(cell).__hash__ is None)
-            raise _mixed(self.name, [type(odd).__name__]) from None
+            raise _mixed_error(self.name, [type(odd).__name__]) from None
         used = np.zeros(len(found), dtype=bool)
         used[index[~gone]] = True
         distinct: dict[Any, int] = {}
@@ -262,7 +262,7 @@ def _unusable(name: Any, what: str) -> ColumnError:
     return ColumnError(name, f"holds {what}", "convert it to numbers, dates or text, or leave it out")
 
 
-def _mixed(name: Any, types: list[str]) -> ColumnError:
+def _mixed_error(name: Any, types: list[str]) -> ColumnError:
     held = f"holds {' and '.join(types)} values"
     return ColumnError(name, held, "convert all of them to numbers or to text, or leave it out")
 
@@ -278,7 +278,7 @@ def _kind_of_objects(name: Any, cells: list[Any]) -> str:
     if None not in kinds:
         held = " and ".join(what for kind, what in KINDS.items() if kind in kinds)
         raise ColumnError(name, f"holds {held}", "convert all of them to one kind, or leave it out")
-    raise _mixed(name, sorted({type(cell).__name__ for cell in cells})[:3])
+    raise _mixed_error(name, sorted({type(cell).__name__ for cell in cells})[:3])
 
 
 def _kind_of_time(cell: Any) -> str | None:

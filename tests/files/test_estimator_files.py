@@ -38,6 +38,10 @@ NUMBERS = pd.DataFrame(X, columns=list("abc"))
 WHOLE = pd.DataFrame({"size": X[:, 0], "kind": "b", "on": 1})
 WORDS = np.where(X[:, 0] > 0.5, "up", np.where(X[:, 0] < -0.5, "down", "level"))
 
+MATERIALS = np.arange(120) % 3
+ALLOYS = pd.DataFrame({"a": RNG.normal(size=120), "material": np.asarray(["iron", "lead", "zinc"])[MATERIALS]})
+HARDNESS = ALLOYS["a"].to_numpy() + 2.0 * MATERIALS + 0.1 * RNG.normal(size=120)
+
 ONE_LEVEL = WHOLE.assign(kind="a")
 QUICK = {"max_steps": 5, "random_state": 3, "num_inducing": 10}
 
@@ -62,6 +66,10 @@ CASES = {
     "frame": lambda: (trained(GPRegressor(missing="impute", **QUICK), TABLE, Y), TABLE),
     "numbers": lambda: (trained(GPRegressor(**QUICK), NUMBERS, Y), NUMBERS),
     "texts": lambda: (trained(GPRegressor(**QUICK), pd.DataFrame({"a": WORDS}), Y), pd.DataFrame({"a": WORDS})),
+    "effects": lambda: (trained(GPRegressor(**QUICK), ALLOYS, HARDNESS), ALLOYS.replace("zinc", "tin")),
+    "logs": lambda: (trained(GPRegressor(target_transform="log", **QUICK), X, np.exp(Y)), X),
+    "powers": lambda: (trained(GPRegressor(target_transform="yeo-johnson", **QUICK), X, np.sinh(Y)), X),
+    "proportions": lambda: (trained(GPRegressor(target_transform="logit", **QUICK), X, 1.0 / (1.0 + np.exp(Y))), X),
     "words": lambda: (trained(GPClassifier(**QUICK), X, WORDS), X),
     "objects": lambda: (trained(GPClassifier(**QUICK), ONE_LEVEL, pd.Series(WORDS)), ONE_LEVEL),
     "truth": lambda: (trained(GPClassifier(**QUICK), X, X[:, 0] > 0), X),
@@ -89,9 +97,10 @@ def answers(estimator, X):
 def assert_same_attributes(found, expected):
     here, there = vars(found), vars(expected)
     assert here.keys() | LEFT_OUT == there.keys() | LEFT_OUT
-    for name in there.keys() - LEFT_OUT - {"model_", "columns_", "kernel", "likelihood"}:
+    for name in there.keys() - LEFT_OUT - {"model_", "columns_", "kernel", "likelihood", "transform_"}:
         np.testing.assert_array_equal(here[name], there[name], err_msg=name)
         assert type(here[name]) is type(there[name]), name
+    assert repr(here.get("transform_")) == repr(there.get("transform_"))
     assert here["history_"] == there["history_"] if "history_" in there else True
 
 
@@ -293,6 +302,10 @@ CHANGES = {
         "its 3 columns become 4 inputs",
     ),
     "encoding": (lambda f: f["columns"].update({"one hot": 1}), "instead of an encoding"),
+    "effects": (lambda f: f["columns"].update(effects={"kind": ["a"]}), "instead of effects of levels"),
+    "more effects": (lambda f: f["columns"].update(effects={"kind": [0.0, 1.0]}), "instead of effects of levels"),
+    "effects of numbers": (lambda f: f["columns"].update(effects={"size": [0.0]}), "instead of effects of levels"),
+    "width of effects": (lambda f: f["columns"].update(effects={"kind": [0.0]}), "its 3 columns become 4 inputs"),
     "order": (lambda f: f["columns"]["levels"].update(kind=["b", "a"]), "not sorted"),
     "orders": (lambda f: f["columns"].update(orders={"kind": ["a"]}), "instead of orders of its categories"),
     "styles": (lambda f: f["columns"].update(styles={"kind": [",", "%"]}), "instead of a style of numbers"),

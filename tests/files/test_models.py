@@ -66,7 +66,8 @@ def test_the_cases_have_every_class(path):
     for saved in (*map(model_of, MODELS), *(build() for build in PREDICTORS.values())):
         agp.save(saved, path)
         seen |= classes_in(structure_of(path)["model"])
-    assert seen == set(_agp_classes())
+    of_estimators = {"agp.likelihoods.Log"}  # a transform; LogNormal does not store it (test_estimator_files.py)
+    assert seen == set(_agp_classes()) - of_estimators
 
 
 def on(*libraries):
