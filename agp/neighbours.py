@@ -168,8 +168,8 @@ class NeighbourSearch:
         sizes = self._distances(Q[..., :count], X[..., :count])
         xp = backend_of(X).xp
         for i, d in enumerate(self._levels, start=count):
-            weight = self._factors[d] * self._factors[d]
-            sizes = sizes + weight * xp.astype(Q[..., i] != X[..., i], sizes.dtype)
+            assert self._factors is not None  # levels come with factors
+            sizes = sizes + self._factors[d] ** 2 * xp.astype(Q[..., i] != X[..., i], sizes.dtype)
         return sizes
 
     def _join(self, found: Array) -> Array:
@@ -203,8 +203,8 @@ class NeighbourSearch:
 
     def _nearest_narrowly(self, Q: Any, rows: Any, k: int, own: Any) -> Any:
         """Return the result of `_nearest` from distances in single precision, where these tell the nearest rows."""
-        known = self._single is not None and rows is self._rows
-        single = self._single if known else _SingleDistances(self._places(rows))
+        single = self._single if rows is self._rows else None
+        single = single or _SingleDistances(self._places(rows))
         count = min(rows.shape[0], NARROW * k + SPARE)
         candidates, safe = single.candidates_of_each(self._places(Q), k, count, own)
         found, sizes = self._refine(Q, rows, np.sort(candidates, axis=1), own)

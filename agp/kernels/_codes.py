@@ -70,7 +70,7 @@ class CodedRows(NamedTuple):
         few = [d for d, count in enumerate(self.levels) if 0 < count <= MOST_INDICATORS]
         found = dict(zip(few, self._by_indicators(B, W, a, few), strict=True)) if few else {}
         rest = (d for d in range(len(self.levels)) if d not in found)
-        found |= {d: self._product(B, self._masked(B, W, d), a) for d in rest}
+        found |= {d: self._product(B, self._mask(B, W, d), a) for d in rest}
         return B.xp.stack([found[d] for d in range(len(found))], axis=-1)
 
     def total(self, B: Backend, W: Array) -> Array:
@@ -103,7 +103,7 @@ class CodedRows(NamedTuple):
         numbers = B.xp.astype(row_numbers(self.levels[d] + 1, a), places.dtype)
         return B.xp.astype(places[..., None] == numbers, a.dtype)
 
-    def _masked(self, B: Backend, W: Array, d: int) -> Array:
+    def _mask(self, B: Backend, W: Array, d: int) -> Array:
         """Return W with zeros for the pairs that do not count."""
         zero = B.xp.zeros((), **like(W))
 
