@@ -105,6 +105,11 @@ def test_increasing_functions_of_the_targets_change_nothing(transform):
     np.testing.assert_allclose(level_effects(X, transform(y), (1,))[1], level_effects(X, y, (1,))[1], rtol=1e-9)
 
 
+def test_effects_of_the_negative_targets_are_the_negative_effects():
+    X, y = coded()
+    np.testing.assert_allclose(level_effects(X, -y, (1,))[1], -level_effects(X, y, (1,))[1], atol=1e-6)
+
+
 def test_labels_of_levels_mean_nothing():
     X, y = coded()
     order = np.asarray([3, 5, 0, 4, 1, 2])
@@ -119,17 +124,18 @@ def test_units_and_places_of_columns_change_little():
     np.testing.assert_allclose(level_effects(moved, y, (0,))[0], level_effects(X, y, (1,))[1], atol=0.01)
 
 
-def test_weights_count_rows():
-    X, y = coded(400, noise=1.0)
-    weights = np.where(np.arange(400) % 2, 1.0, 1e-6)  # every other row counts for nothing
-    y[::2] = 10.0 * (X[::2, 1:2] == 0.0)
-    found = level_effects(X, y, (1,), weights=weights)[1]
-    (unweighted,) = level_effects(X, y, (1,)).values()
-    assert np.argmin(found) == np.argmin(EFFECTS) == 0
-    assert np.argmax(unweighted) == 0
-    np.testing.assert_array_equal(np.argsort(found), np.argsort(EFFECTS))
-    same = level_effects(X, y, (1,), weights=np.ones(400))[1]
-    np.testing.assert_allclose(same, unweighted, atol=1e-6)
+def test_rows_of_little_weight_change_little():
+    rng = np.random.default_rng(0)
+    codes = np.concatenate([np.arange(196) % 4, np.full(4, 4)])
+    X = np.column_stack([rng.normal(size=200), codes])
+    y = np.asarray([0.0, 3.0, 1.0, 2.0, 3.0])[codes] + 0.5 * rng.standard_normal(200)
+    alone = level_effects(X, y[:, None], (1,))[1]
+    both, shuffled = np.concatenate([X, X]), np.concatenate([y, rng.permutation(y)])[:, None]  # the ranks stay
+    found = level_effects(both, shuffled, (1,), weights=np.repeat([1.0, 1e-6], 200))[1]
+    np.testing.assert_allclose(found, alone, atol=0.02)
+    unweighted = level_effects(both, shuffled, (1,))[1]
+    np.testing.assert_allclose(level_effects(both, shuffled, (1,), weights=np.ones(400))[1], unweighted, atol=1e-6)
+    assert abs(unweighted - alone).max() > 0.2
 
 
 def test_seeds_choose_rows():
