@@ -1,5 +1,6 @@
 """Numbers as people write them: percentages, amounts of money, decimal commas, and separators of thousands."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -7,6 +8,8 @@ from typing import NamedTuple
 
 PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 TRUTHS = {"true": 1.0, "false": 0.0}
+GAPS_IN_TEXT = frozenset(("na", "n/a", "nan", "nil", "none", "null", "missing", "-", "--", "?", "."))
+"""Texts that mark missing cells in columns of numbers, in lower case."""
 PERCENT = "%"
 CURRENCY = r"[$¢-¥฿\u20a0-\u20c0]"
 """Matches the signs of currencies in Unicode that are in use."""
@@ -63,8 +66,14 @@ class Reading(NamedTuple):
 def read_numbers(texts: Sequence[str], style: Style | None = None) -> Reading:
     """Read texts without surrounding blanks as numbers of one style: the given one, or the one that fits most texts.
 
-    If points and commas fit equally many texts as decimal marks, it is the point, and commas separate thousands.
+    If points and commas fit equally many texts as decimal marks, it is the point, and commas separate thousands. Beside
+    numbers, `GAPS_IN_TEXT` are missing, with the number NaN.
     """
+    gaps = [text.lower() in GAPS_IN_TEXT for text in texts]
+    if any(gaps) and not all(gaps):
+        rest = read_numbers([text for text, gap in zip(texts, gaps, strict=True) if not gap], style)
+        numbers = iter(rest.numbers)
+        return rest._replace(numbers=[math.nan if gap else next(numbers) for gap in gaps])
     if style is not None:
         return Reading(_numbers([_parts(text) for text in texts], style), style)
     plain = [plain_number(text) for text in texts]
@@ -95,6 +104,11 @@ def plain_number(text: str) -> float | None:
 
 def describe_numbers(texts: Sequence[str], reading: Reading) -> str:
     """Describe texts that are numbers: what they hold, and how they are read."""
+    gaps = [text for text in texts if text.lower() in GAPS_IN_TEXT]
+    if gaps:
+        rest = [text for text in texts if text not in gaps]
+        numbers = [x for x, text in zip(reading.numbers, texts, strict=True) if text not in gaps]
+        return f"{describe_numbers(rest, reading._replace(numbers=numbers))}, and {gaps[0]!r} as missing"
     if reading.style is None:
         return "holds numbers as text, which are used as numbers"
     shown = next(text for text in texts if plain_number(text) is None)

@@ -1,6 +1,7 @@
 """What the cells of columns mean, and what is said of columns that cannot be used."""
 
 import datetime as dt
+import re
 import time
 import warnings
 from decimal import Decimal
@@ -388,3 +389,25 @@ def test_numbers_beside_much_other_text_are_categories():
     with pytest.warns(ColumnWarning, match="holds numbers and other text, which are used as categories"):
         columns.learn(as_frame(pd.DataFrame({"altitude": texts, "x": np.arange(300.0) % 7})))
     assert columns.categories == ["altitude"]
+
+
+@pytest.mark.parametrize("gap", ["nil", "NA", "-", "?", "n/a", "."])
+@pytest.mark.parametrize("number", ["{}.5", "{}%", "$1,{}00"])
+def test_marks_of_missing_cells_among_numbers(gap, number):
+    texts = [number.format(i % 9 + 1) for i in range(30)]
+    frame = pd.DataFrame({"x": [*texts, gap], "z": np.arange(31.0) % 7})
+    columns = Columns("impute")
+    with pytest.warns(ColumnWarning, match=f"used as numbers.*and {re.escape(repr(gap))} as missing"):
+        cells = columns.learn(as_frame(frame))
+    assert columns.kinds["x"] == NUMBER
+    assert np.isnan(cells.numbers[-1, 0])
+    assert not np.isnan(cells.numbers[:-1, 0]).any()
+    with pytest.raises(ColumnError, match="has a missing cell in row 30"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ColumnWarning)
+        Columns().learn(as_frame(frame))
+
+
+def test_marks_of_missing_cells_alone_are_text():
+    columns = Columns()
+    columns.learn(as_frame(pd.DataFrame({"x": ["-", "?", "-", "?"] * 5, "z": np.arange(20.0) % 7})))
+    assert columns.categories == ["x"]
