@@ -19,6 +19,8 @@ LENGTHSCALE_ROWS = 1000
 """The number of rows from which the lengthscales of the noise are computed."""
 MAX_ROWS = 2048
 """Up to this many rows, the starts are compared by their bounds."""
+TOLERANCE = 0.1
+"""The gain of the bound, in nats, below which q(u) is near enough to its optimum for the comparison."""
 
 
 def start_noise(model: Any, data: Observations, given: Kernel | str) -> Any:
@@ -43,8 +45,7 @@ def start_noise(model: Any, data: Observations, given: Kernel | str) -> Any:
     wide = _with_usual_lengthscales(model, data, given)
     if wide is model or data.X.shape[0] > MAX_ROWS or backend_of(data.X).is_lazy or not OptimalPosterior.applies(model):
         return wide
-    found = [_settle(one, data) for one in (wide, model)]
-    return max(found, key=lambda one: one[0])[1]
+    return max((wide, model), key=lambda one: _bound_at_optimum(one, data))
 
 
 def _with_usual_lengthscales(model: Any, data: Observations, given: Kernel | str) -> Any:
@@ -60,12 +61,13 @@ def _with_usual_lengthscales(model: Any, data: Observations, given: Kernel | str
     return tree.with_leaves(model, new) if new else model
 
 
-def _settle(model: Any, data: Observations) -> tuple[float, Any]:
-    """Return the bound at the optimal q(u), and the model with this q(u)."""
+def _bound_at_optimum(model: Any, data: Observations) -> float:
+    """Return the bound at the optimal q(u), or minus infinity if a covariance matrix cannot be factorised."""
     with collect_reports(), np.errstate(all="ignore"):  # training reports the same repairs
         try:
-            settled = OptimalPosterior()(model, Batch(data.X, data.y, **data.known), {})[0]
+            settle = OptimalPosterior(TOLERANCE)
+            settled = settle(model, Batch(data.X, data.y, **data.known), settle.init(model))[0]
             bound = float(settled.bound(data.X, data.y, **data.known)[0])
         except NotPositiveDefiniteError:
-            return -np.inf, model
-    return (bound, settled) if np.isfinite(bound) else (-np.inf, model)
+            return -np.inf
+    return bound if np.isfinite(bound) else -np.inf
