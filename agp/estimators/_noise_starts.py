@@ -9,7 +9,6 @@ from agp.backend import backend_of
 from agp.bounds import Batch
 from agp.errors import NotPositiveDefiniteError
 from agp.estimators._observations import Observations
-from agp.kernels import Kernel
 from agp.likelihoods import LatentNoiseGaussian
 from agp.processes import Stack
 from agp.repairs import collect_reports
@@ -23,8 +22,8 @@ TOLERANCE = 0.1
 """The gain of the bound, in nats, below which q(u) is near enough to its optimum for the comparison."""
 
 
-def start_noise(model: Any, data: Observations, given: Kernel | str) -> Any:
-    """Return the model with the better of two starts for the lengthscales of the noise of each target.
+def start_noise(model: Any, data: Observations, *, selected: bool) -> Any:
+    """Return the model with the better of two starts for the lengthscales of the noise.
 
     The built model gives the noise the lengthscales of the mean. If the mean does not depend on a column, its
     lengthscale is so large that the noise would never use the column. The other start is that of
@@ -37,28 +36,27 @@ def start_noise(model: Any, data: Observations, given: Kernel | str) -> Any:
         An untrained model. It is returned unchanged unless its noise is a latent function with its own kernel.
     data
         The rows.
-    given
-        The kernel of the user, or "auto". The lengthscales that it has are kept.
+    selected
+        Whether the kernel was selected. The starts of given kernels are not changed.
     """
-    if not (isinstance(model.likelihood, LatentNoiseGaussian) and isinstance(model.process, Stack)):
+    if not (selected and isinstance(model.likelihood, LatentNoiseGaussian) and isinstance(model.process, Stack)):
         return model
-    wide = _with_usual_lengthscales(model, data, given)
-    if wide is model or data.X.shape[0] > MAX_ROWS or backend_of(data.X).is_lazy or not OptimalPosterior.applies(model):
+    wide = _with_usual_lengthscales(model, data)
+    if data.X.shape[0] > MAX_ROWS or backend_of(data.X).is_lazy or not OptimalPosterior.applies(model):
         return wide
     return max((wide, model), key=lambda one: _bound_at_optimum(one, data))
 
 
-def _with_usual_lengthscales(model: Any, data: Observations, given: Kernel | str) -> Any:
+def _with_usual_lengthscales(model: Any, data: Observations) -> Any:
     """Return the model with the lengthscales of `Kernel.from_data` for the noise."""
     parts = model.process.parts
     rows, new = backend_of(data.X).gather(data.X[:LENGTHSCALE_ROWS, :]), {}
     for place in range(len(parts) // 2, len(parts)):
         kernel = parts[place].kernel
-        free = [*tree.leaves(kernel)] if isinstance(given, str) else tree.missing(given)
-        names = [name for name in free if name.endswith("lengthscale")]
+        names = [name for name in tree.leaves(kernel) if name.endswith("lengthscale")]
         usual = tree.leaves(tree.with_leaves(kernel, dict.fromkeys(names)).from_data(rows, 1.0))
         new |= {f"process.parts.{place}.kernel.{name}": usual[name] for name in names}
-    return tree.with_leaves(model, new) if new else model
+    return tree.with_leaves(model, new)
 
 
 def _bound_at_optimum(model: Any, data: Observations) -> float:

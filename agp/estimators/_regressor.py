@@ -420,7 +420,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             likelihood = with_starting_noise(likelihood, data.y)
             variance = None if parts else small_variance(likelihood, data.y)  # further rows may vary more
         settings: Any = {"mean_function": mean_function, "outputs": outputs, "variance": variance, "parts": parts}
-        return start_noise(self._built(data, likelihood, **settings), data, self._given_kernel(data.X))
+        return start_noise(self._built(data, likelihood, **settings), data, selected=self.kernel == "auto")
 
     def _likelihood(self, y: Array, method: Method) -> Likelihood:
         """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support both."""
