@@ -10,7 +10,7 @@ NOISE_KINDS = ("shared", "separate")
 """The values of `outputs` with independent outputs, which the likelihood "latent-noise" requires."""
 
 
-def resolve_outputs(outputs: str, num_latents: Any, count: int, latent_noise: str | None) -> Any:
+def resolve_outputs(outputs: str, num_latents: Any, count: int, latent_noise: str | None, own_noise: bool) -> Any:
     """Return the argument `outputs` for `SVGP.from_data`; None if the outputs share one kernel.
 
     Parameters
@@ -21,6 +21,8 @@ def resolve_outputs(outputs: str, num_latents: Any, count: int, latent_noise: st
         The number of target columns.
     latent_noise
         The name of the likelihood if its noise is a latent function; None otherwise.
+    own_noise
+        Whether the latent noise of one target has a kernel of its own also if `outputs` is "shared".
 
     Raises
     ------
@@ -43,4 +45,6 @@ def resolve_outputs(outputs: str, num_latents: Any, count: int, latent_noise: st
         return Coregionalised(latents, intrinsic=outputs == "intrinsic")
     if num_latents is not None:
         raise ValueError(f"num_latents is {num_latents!r}, but outputs={outputs!r} does not use it; leave it out.")
+    if latent_noise is not None and count == 1 and own_noise:
+        return "separate"
     return None if outputs == "shared" else outputs

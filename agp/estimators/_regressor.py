@@ -24,6 +24,7 @@ from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import joint_covariance
 from agp.estimators._inputs import convert_training_inputs, move_array
+from agp.estimators._noise_starts import start_noise
 from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._outputs import resolve_outputs
 from agp.estimators._regressor_checks import check_not_chosen, check_regressor
@@ -91,7 +92,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         How several target columns are related: "shared" (one kernel for all), "separate" (one kernel per target),
         "coregionalised" (mixtures of latent functions with one kernel each) or "intrinsic" (mixtures of latent
         functions with a common kernel), as in `SVGP.from_data`. All values except "shared" require a method with a
-        sparse posterior.
+        sparse posterior. With "latent-noise" and one target, the mean and the noise have a kernel each if possible.
     num_latents
         The number of latent functions of coregionalised outputs; by default one per output.
     likelihood
@@ -395,7 +396,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
 
     def _model(self, data: Observations, *, parts: bool, constant: bool = False) -> Any:
         method = METHODS[self._method(data.X.shape[0], parts=parts or backend_of(data.X).is_lazy)]
-        outputs = self._outputs(data.y.shape[1])
+        outputs = self._outputs(data.y.shape[1], separable="outputs" in method.takes and not constant)
         likelihood = self._likelihood(data.y, method)
         if not self._is_gaussian:
             likelihood.check_targets(data.y)
@@ -418,8 +419,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         elif not given and data.exposure is None and not backend_of(data.y).is_lazy:
             likelihood = with_starting_noise(likelihood, data.y)
             variance = None if parts else small_variance(likelihood, data.y)  # further rows may vary more
-        settings = {"mean_function": mean_function, "outputs": outputs}
-        return self._built(data, likelihood, parts=parts, variance=variance, **settings)
+        settings: Any = {"mean_function": mean_function, "outputs": outputs, "variance": variance, "parts": parts}
+        return start_noise(self._built(data, likelihood, **settings), data, selected=self.kernel == "auto")
 
     def _likelihood(self, y: Array, method: Method) -> Likelihood:
         """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support both."""
@@ -455,10 +456,10 @@ class GPRegressor(RegressorMixin, TransformedTargets):
                 f"exposure is given, but likelihood={self._likelihood_name} does not use it; use one of {known}."
             )
 
-    def _outputs(self, count: int) -> Any:
+    def _outputs(self, count: int, *, separable: bool) -> Any:
         """Return the argument `outputs` for `SVGP.from_data`; None if the outputs share one kernel."""
-        noise = self.likelihood == "latent-noise" or isinstance(self.likelihood, LatentNoiseGaussian)
-        return resolve_outputs(self.outputs, self.num_latents, count, self._likelihood_name if noise else None)
+        noise = self._likelihood_name if issubclass(self._likelihood_class, LatentNoiseGaussian) else None
+        return resolve_outputs(self.outputs, self.num_latents, count, noise, separable and self.num_inducing != "auto")
 
     def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, noise: Any, *, reset: bool) -> Observations:
         check_regressor(self)
