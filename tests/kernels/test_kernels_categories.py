@@ -136,7 +136,7 @@ def test_features_need_the_number_of_levels():
             features_of(as_arrays(kernel).random_features(np.random.default_rng(0), 3, 2))
     assert Overlap().from_data(codes(), 1.0).levels == (5, 5, 5)
     assert RandomEffects(levels=9).from_data(codes(), 1.0).levels == (9, 9, 9)
-    assert Overlap().from_data(np.full((3, 2), -1.0), 1.0).levels == (1, 1, 1)
+    assert Overlap().from_data(np.full((3, 2), -1.0), 1.0).levels == (1, 1)
 
 
 # -- starting values --------------------------------------------------------------------------------------------------
