@@ -124,7 +124,7 @@ def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[Tabl
         words.append(f"columns that the model does not use: {', '.join(more)[:200]}")
     for name, levels in columns.unseen(table.frame).items():
         remark = f"column {name!r} has {_first(levels)}, unseen in training"
-        words.append(f"{remark}; predictions average over the known values")
+        words.append(f"{remark}; predictions are those for a new value, with wider error bars")
     names = [name for name in estimator.feature_names_in_ if name in columns.kinds]
     X = table.frame.select(names).to_native()
     return table, X, [f"{Path(path).name}: {word}" for word in words]

@@ -620,7 +620,10 @@ def test_another_table_may_have_more_columns_but_not_fewer(fit, shell, refused, 
     assert status == 0
     assert len(out.splitlines()) == N + 1
     assert "n.csv: columns that the model does not use: more" in err
-    assert "column 'kind' has 'oval', unseen in training; predictions average over the known values" in err
+    assert (
+        "column 'kind' has 'oval', unseen in training; predictions are those for a new value, with wider error bars"
+        in err
+    )
     new.drop(columns="chord").to_csv("n.csv", index=False)
     said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
     assert "n.csv: it has no column 'chord'" in said
