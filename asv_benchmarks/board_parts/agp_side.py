@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from defaults_parts.agp_side import facts
 
+from agp.backend import to_numpy
 from agp.estimators import GPClassifier, GPRegressor
-from board_parts.predictions import Normal, Prediction
+from board_parts.predictions import Prediction
 from board_parts.splits import Job
 
 
@@ -25,7 +26,8 @@ class Estimated(Prediction):
         return self.model.log_density(self.X, y)
 
     def cdf(self, y: Any) -> Any:
-        return Normal(self.mean, self.deviation).cdf(y)
+        at = self.model._predictor_at(self.X)
+        return to_numpy(at.predictor.cdf(at.X, np.asarray(y)[:, None]))[:, 0]
 
     def log_probability(self, y: Any) -> Any:
         whole = self.model.predictor_.likelihood.whole_numbers
