@@ -54,6 +54,7 @@ from agp.kernels import Periodic as Periodic
 from agp.kernels import RandomEffects as RandomEffects
 from agp.kernels import RationalQuadratic as RationalQuadratic
 from agp.kernels import Seasonal as Seasonal
+from agp.kernels import Warped as Warped
 from agp.kernels import White as White
 from agp.likelihoods import Bernoulli as Bernoulli
 from agp.likelihoods import Beta as Beta

@@ -60,6 +60,8 @@ class NeighbourSearch:
         Any other function of squared distances, if `factors` is None; see `Distances`.
     levels
         The numbers of levels of columns with codes of levels. Different levels are at the distance 1 times the factor.
+    coordinates
+        A function of inputs [n, D] to which the factors refer; by default the inputs themselves.
     traced
         Whether the search is part of a compiled program, so that the host cannot read the rows.
     """
@@ -71,6 +73,7 @@ class NeighbourSearch:
         distances: Distances | None = None,
         *,
         levels: Mapping[int, int] = MappingProxyType({}),
+        coordinates: Callable[[Array], Array] | None = None,
         traced: bool = False,
     ) -> None:
         B = backend_of(X)
@@ -85,6 +88,7 @@ class NeighbourSearch:
         else:
             self._distances = _squared_distances
             self._factors = to_numpy(factors).astype(np.float64) if self._on_host else factors
+        self._coordinates = coordinates
         self._rows = self._times_factors(X)
         self._tree = None
         if self._on_host and effective_columns(self._places(self._rows)) <= TREE_COLUMNS:
@@ -102,7 +106,8 @@ class NeighbourSearch:
         B = backend_of(Q)
         Q = B.stop_gradient(Q)
         if self._on_host and not B.is_concrete(Q):
-            traced = NeighbourSearch(self._like, self._given, levels=self._levels, traced=True)
+            options: Any = {"levels": self._levels, "coordinates": self._coordinates}
+            traced = NeighbourSearch(self._like, self._given, **options, traced=True)
             return traced.nearest(Q, k, memory=memory)
         Q = self._times_factors(Q)
         if self._single is not None and self._takes_one and 0 < Q.shape[0] <= FEW_INPUTS:
@@ -143,6 +148,7 @@ class NeighbourSearch:
     # -- parts ------------------------------------------------------------------------------------------------------
 
     def _times_factors(self, X: Array) -> Array:
+        X = X if self._coordinates is None else self._coordinates(X)
         X = to_numpy(X).astype(np.float64) if self._on_host else X
         if self._factors is None:
             return X

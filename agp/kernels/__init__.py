@@ -11,6 +11,7 @@ from agp.kernels._linearisation import Linearisation
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._periodic import Periodic, Seasonal
 from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
+from agp.kernels._warped import Warp, Warped
 
 __all__ = [
     "RBF",
@@ -32,6 +33,8 @@ __all__ = [
     "Seasonal",
     "Stationary",
     "Sum",
+    "Warp",
+    "Warped",
     "Waves",
     "White",
     "check_number",

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback
+from agp.backend import Array, Pullback, backend_of
 from agp.kernels._base import Kernel
 from agp.kernels._composites import evaluate
 from agp.kernels._features import Features, scatter_columns, select_columns
@@ -52,6 +52,14 @@ class ActiveDims(Kernel):
     def inverse_scales(self, width: int, /) -> Array | None:
         factors = self.kernel.inverse_scales(len(self.columns))
         return scatter_columns(factors, self.columns, width)
+
+    def metric_inputs(self, X: Array, /) -> Array:
+        selected = select_columns(X, self.columns)
+        found = self.kernel.metric_inputs(selected)
+        if found is selected:
+            return X
+        new = {column: found[..., i] for i, column in enumerate(self.columns)}
+        return backend_of(X).xp.stack([new.get(d, X[..., d]) for d in range(X.shape[-1])], axis=-1)
 
     def category_levels(self, width: int, /) -> dict[int, int]:  # noqa: ARG002
         inside = self.kernel.category_levels(len(self.columns))

@@ -85,6 +85,10 @@ class Kernel(Stackable, tree.Part, ABC):
         """
         return None
 
+    def metric_inputs(self, X: Array, /) -> Array:
+        """Return the inputs X [..., N, D] in the coordinates to which `inverse_scales` refers, by default X itself."""
+        return X
+
     def category_levels(self, width: int, /) -> dict[int, int]:  # noqa: ARG002
         """Return the numbers of levels of the columns that contain codes of levels, of inputs with `width` columns."""
         return {}

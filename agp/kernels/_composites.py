@@ -67,6 +67,10 @@ class _Composite(Kernel):
     def floats_per_entry(self) -> int:  # type: ignore[override]
         return sum(part.floats_per_entry for part in self.parts)
 
+    def metric_inputs(self, X: Array, /) -> Array:
+        """Return the coordinates of the first part that changes the inputs."""
+        return next((found for part in self.parts if (found := part.metric_inputs(X)) is not X), X)
+
     def category_levels(self, width: int, /) -> dict[int, int]:
         return {d: count for part in self.parts for d, count in part.category_levels(width).items()}
 
@@ -242,6 +246,9 @@ class Scaled(Kernel):
 
     def inverse_scales(self, width: int, /) -> Array | None:
         return self.kernel.inverse_scales(width)
+
+    def metric_inputs(self, X: Array, /) -> Array:
+        return self.kernel.metric_inputs(X)
 
     def category_levels(self, width: int, /) -> dict[int, int]:
         return self.kernel.category_levels(width)

@@ -44,12 +44,12 @@ from agp.random import generator
 def near_search(kernel: Kernel, X: Array, /) -> NeighbourSearch:
     """Return a search for the rows of X [N, D] that are nearest to others in the metric of the kernel.
 
-    The metric is that of the scaled inputs (`Kernel.inverse_scales`) or, if the kernel has no scales, 1 minus the
-    squared correlation.
+    The metric is that of the scaled inputs (`Kernel.inverse_scales`, of `Kernel.metric_inputs`) or, if the kernel has
+    no scales, 1 minus the squared correlation.
     """
     factors = kernel.inverse_scales(X.shape[1])
     if factors is not None:
-        return NeighbourSearch(X, factors, levels=kernel.category_levels(X.shape[1]))
+        return NeighbourSearch(X, factors, levels=kernel.category_levels(X.shape[1]), coordinates=kernel.metric_inputs)
 
     def distances(Q: Array, Z: Array) -> Array:
         xp = backend_of(Q).xp

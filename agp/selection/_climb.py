@@ -13,7 +13,7 @@ import numpy as np
 from agp import tree
 from agp.backend import asarray_like, backend_of
 from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
-from agp.kernels import ActiveDims, Kernel, Linear
+from agp.kernels import ActiveDims, Kernel, Linear, Warped
 from agp.models import GPR
 from agp.selection._given import Data, Plan, checksum_of, finite_average
 from agp.selection._trial import Candidate, Trial
@@ -310,20 +310,25 @@ def narrow(model: Any) -> Any:
     origin = xp.mean(model.X, axis=0)
     origin = xp.where(asarray_like(np.isin(np.arange(model.X.shape[1]), codes), origin) > 0.0, 0.0 * origin, origin)
     shifted = {"X": model.X - origin}
-    for path, part in tree.nodes(model, Linear).items():
+    for path, part in (tree.nodes(model, Linear) | tree.nodes(model, Warped)).items():
         if part.centre is not None:
-            shifted[tree.join_path(path, "centre")] = part.centre - _columns_of(model, path, origin)
+            shifted[tree.join_path(path, "centre")] = part.centre - columns_of(model, path, origin)
     if MEAN in leaves:
         level = xp.mean(model.y, axis=0)
         shifted |= {"y": model.y - level, MEAN: leaves[MEAN] - level}
     return tree.with_leaves(model, {name: xp.astype(shifted.get(name, x), xp.float32) for name, x in leaves.items()})
 
 
-def _columns_of(model: Any, path: str, row: Any) -> Any:
-    """Return the entries of a row [D] for the columns on which the part at a path acts."""
-    outer = [(at, part) for at, part in tree.nodes(model, ActiveDims).items() if path.startswith(f"{at}.")]
-    for _, part in sorted(outer, key=lambda pair: len(pair[0])):
-        row = backend_of(row).xp.stack([row[d] for d in part.columns])
+def columns_of(model: Any, path: str, row: Any) -> Any:
+    """Return the entries of a row [D] for the columns on which the part at a path acts; 0 for warped columns."""
+    parts: dict[str, Any] = {**tree.nodes(model, ActiveDims), **tree.nodes(model, Warped)}
+    outer = [at for at in parts if at != path and path.startswith(f"{at}." if at else "")]
+    for part in (parts[at] for at in sorted(outer, key=len)):
+        xp = backend_of(row).xp
+        if isinstance(part, Warped):
+            row = xp.where(part.warp.scale > 0.0, xp.zeros_like(row), row)
+        else:
+            row = xp.stack([row[d] for d in part.columns])
     return row
 
 

@@ -86,6 +86,7 @@ def fit_regression(
        trained on 500 rows, with an RBF kernel.
     2. The best candidate is trained further with the exact evidence of 2,000 rows, and then of more: all of up to 4,000
        rows, or 3,200 of more rows. Of up to 4,000 rows, 2,000 also train the second-best candidate if it is close.
+       If columns are skewed, the best kernel is also trained on warped inputs (`agp.Warped`).
        With `times`, trend and seasons of these columns are added to the best kernel if they improve predictions. If
        the rows are a series, with one row for each time, the predictions are forecasts of three parts of the sample
        from the rows before them.
@@ -114,7 +115,8 @@ def fit_regression(
         other columns is multiplied by `Overlap`, and `RandomEffects` are added to a linear kernel
         (`Kernel.with_categories`).
     kernel
-        A kernel; "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of these three plus a linear kernel.
+        A kernel; "auto" compares `RBF`, `Matern52`, `Matern32`, the best of these three plus a linear kernel, and the
+        best of these with skewed columns warped.
     likelihood, mean_function
         See `agp.GPR.from_data`. ``Gaussian(0.0)`` without `noise` means that the targets have no noise; the model then
         interpolates them.

@@ -11,7 +11,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_whole
-from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Sum
+from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Sum, Warped
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean
 from agp.priors import LogNormal, Relative
@@ -245,6 +245,13 @@ class Plan(NamedTuple):
         return {"likelihood": self.likelihood, "mean_function": self.mean_function, "priors": priors}
 
 
+def split_name(name: str) -> tuple[str, str]:
+    """Split the name of a candidate, such as "matern52 + linear", into that of its base kernel and the rest."""
+    base = re.match(r"\w*", name)
+    assert base is not None  # the pattern also matches no letters
+    return base[0], name[base.end() :]
+
+
 def with_base(kernel: Any, kind: type[Kernel]) -> Any:
     """Return a kernel with another base kernel of the same parameters, the first part of sums and products."""
     if isinstance(kernel, Sum | Product):
@@ -252,6 +259,8 @@ def with_base(kernel: Any, kind: type[Kernel]) -> Any:
         return type(kernel)((with_base(first, kind), *rest))
     if isinstance(kernel, ActiveDims):
         return ActiveDims(with_base(kernel.kernel, kind), kernel.columns)
+    if isinstance(kernel, Warped):
+        return Warped(with_base(kernel.kernel, kind), kernel.centre, kernel.scale)
     return kind(**tree.leaves(kernel)) if type(kernel) in KERNELS.values() else kernel
 
 

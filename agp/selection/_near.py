@@ -20,7 +20,7 @@ from agp.predictors import Predictor
 from agp.processes import near_search
 from agp.random import generator
 from agp.selection._climb import Climber, beside, ignore_repairs, narrow, parts_beside, search_box, widen
-from agp.selection._given import ROUGHEST, Data, Rows, average, checksum_of, finite_average, with_base
+from agp.selection._given import ROUGHEST, Data, Rows, average, checksum_of, finite_average, split_name, with_base
 from agp.selection._race import revive
 from agp.selection._repeats import Merged, merge_repeats
 from agp.selection._trial import exceeds, pieces_of, restore
@@ -181,8 +181,9 @@ class NearCandidates:
 
     def search(self, kernel: Kernel) -> NeighbourSearch:
         """Return a search in the metric of the kernel; the last one is kept."""
-        factors = kernel.inverse_scales(self.merged.X.shape[1])
-        name = None if factors is None else to_numpy(factors).tobytes()
+        X = self.merged.X
+        factors = kernel.inverse_scales(X.shape[1])
+        name = None if factors is None else (to_numpy(factors).tobytes(), kernel.metric_inputs(X) is X)
         if name is None or self._last is None or self._last[0] != name:
             self._last = name, near_search(kernel, self.merged.X)
         return self._last[1]
@@ -241,7 +242,7 @@ class NearTraining:
         best, sets = self._first(self.near.model(hyper, k, among="others"), rows, k, steps)
         if best is None:
             return None
-        plain, plus, parts = name.partition(" + ")
+        plain, parts = split_name(name)
         others = {other: with_base(best.model.kernel, kind) for other, kind in kernels.items() if other != plain}
         starts = {other: tree.replace(best.model, {"kernel": kernel}) for other, kernel in others.items()}
         if starts:
@@ -257,7 +258,7 @@ class NearTraining:
             if reached is None:
                 break
             best, used = reached, most
-        return best.model, f"{plain}{plus}{parts}"
+        return best.model, f"{plain}{parts}"
 
     def _first(self, model: NNGP, rows: Any, k: int, steps: int) -> tuple[Any, Any]:
         """Train on the first rows from two starts; return the better result, or None, and its neighbours.

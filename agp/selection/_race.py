@@ -17,6 +17,7 @@ from agp.selection._climb import NOISE, Climber, exact_gp, kernel_at, on_rows
 from agp.selection._given import KERNELS, Data, Plan, finite_average, with_base
 from agp.selection._seasons import Seasons, Times, seasons_for
 from agp.selection._signal import CHANCE
+from agp.selection._skewed import SUFFIX, try_warp, warp_kernel, warp_of
 from agp.selection._trial import Candidate, Found, Trial, sort_trials
 from agp.starts import spread_starts
 from agp.training import Evidence, Progress, columns_to_tie, fit, integrate, why_not_newton
@@ -79,7 +80,8 @@ class Race:
     climb
         The training of a candidate.
     linear
-        Whether to add a linear kernel to the best kernel, if the plan leaves the choice open.
+        Whether to add a linear kernel to the best kernel and then to warp skewed columns, if the plan leaves the choice
+        open.
     compete
         Whether the training of a kernel ends early if it seems to be worse than the best one on the sample.
     times
@@ -88,7 +90,7 @@ class Race:
     Attributes
     ----------
     beaten
-        Candidates that predict worse than the best one with trend and seasons.
+        Candidates that predict worse than the best one with warped inputs, or with trend and seasons.
     """
 
     def __init__(
@@ -121,6 +123,10 @@ class Race:
         if self.linear:
             found = sort_trials([*found, *self._with_linear(found[0])])
             yield found
+            if better := try_warp(self.plan, self.sample, self.climb, found[0], warp_of(self.plan, self.wide.X)):
+                self.beaten += found
+                found = better
+                yield found
         for times in self.times:
             best = Seasons(self.plan, self.sample, self.climb, times).run(found[0])
             if best is not found[0]:
@@ -307,7 +313,10 @@ def kernels_to_mix(plan: Plan, data: Data, times: Sequence[Times] = ()) -> dict[
     name, kernel = next(iter(found.items()))
     for season, part in ((season, part) for one in times for season, part in seasons_for(one, X).items()):
         name, kernel = f"{name} + {season}", kernel + part
-    return found | {name: kernel, "constant": Constant()}
+    found[name] = kernel
+    if (warp := warp_of(plan, X)) is not None:
+        found |= {f"{name}{SUFFIX}": warp_kernel(kernel, warp, X) for name, kernel in found.items()}
+    return found | {"constant": Constant()}
 
 
 class Mixed(NamedTuple):

@@ -17,7 +17,7 @@ from agp.backend import backend_of, to_numpy
 from agp.errors import NotPositiveDefiniteError
 from agp.kernels import RBF, Kernel, Linear, Matern32, Seasonal
 from agp.selection._climb import Climber, ignore_repairs, kernel_at, model_on, on_rows
-from agp.selection._given import KERNELS, ROUGHEST, Data, Plan, with_base
+from agp.selection._given import KERNELS, ROUGHEST, Data, Plan, split_name, with_base
 from agp.selection._signal import CLEAR
 from agp.selection._trial import Trial, exceeds
 
@@ -153,14 +153,14 @@ class Seasons:
 
         Another kernel may have been better before the parts were added.
         """
-        name, plus, parts = found.trial.kernel.partition(" + ")
+        name, parts = split_name(found.trial.kernel)
         if name not in KERNELS:
             return found
         rated, model = {name: found}, found.trial.model
         others = [other for other in ROUGHEST if other != SMOOTHEST or not self.times.is_series]
         for other in others:
             if other != name:
-                rated[other] = self._rate(f"{other}{plus}{parts}", model, with_base(model.kernel, KERNELS[other]))
+                rated[other] = self._rate(f"{other}{parts}", model, with_base(model.kernel, KERNELS[other]))
         return simplest([rated[other] for other in others])
 
     def _rate(self, name: str, model: Any, kernel: Kernel) -> Rated:

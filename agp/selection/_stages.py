@@ -25,7 +25,7 @@ from agp.selection._climb import (
     parts_beside,
 )
 from agp.selection._collapse import Collapse, collapse
-from agp.selection._given import Data, Plan, Rows, finite_average
+from agp.selection._given import Data, Plan, Rows, finite_average, split_name
 from agp.selection._race import SAMPLE, STEPS, Mixed, Race, mix, train_revived
 from agp.selection._seasons import Times
 from agp.selection._signal import (
@@ -442,7 +442,7 @@ class Fit:
             return gain > 0.0
         data = self.on_host(self.rows.first(SAMPLE))
         named = self.plan.kernels()
-        kernel = named.get(best.kernel.partition(" + ")[0], next(iter(named.values())))
+        kernel = named.get(split_name(best.kernel)[0], next(iter(named.values())))
         y = data.targets_on_host()[0]
 
         def train(targets: Any) -> float:

@@ -22,6 +22,7 @@ from agp.kernels import (
     RandomEffects,
     RationalQuadratic,
     Seasonal,
+    Warped,
     White,
 )
 
@@ -82,6 +83,15 @@ def _effects(kernel, X, Z):
     return np.sum(kernel.variance * (np.round(X) == np.round(Z)), axis=-1)
 
 
+def _warped(kernel, X, Z):
+    x, z = (
+        np.where(kernel.scale > 0.0, np.arcsinh((A - kernel.centre) / np.maximum(kernel.scale, 1e-9)), A)
+        for A in (X, Z)
+    )
+    inner = kernel.kernel
+    return inner.variance * np.exp(-0.5 * np.sum(((x - z) / inner.lengthscale) ** 2, axis=-1))
+
+
 NO_GROUPS = ("linearise_groups",)
 NO_GROUPS_OR_FEATURES = ("linearise_groups", "random_features")
 NO_CODES = ("random_features",)  # random inputs are no codes of levels
@@ -108,6 +118,16 @@ CASES = {
     "mixed-columns": Case(
         lambda _: (Matern52(0.8, (0.7, 1.1)) + Linear(0.4)).on((2, 0)) * Overlap(0.9).on(1) + RandomEffects(0.6).on(1),
         without=NO_CODES,
+    ),
+    "warped": Case(
+        lambda width: Warped(RBF(0.8, LENGTHS(width)), CENTRES(width), np.resize((0.6, 0.0, 1.3), width)),
+        _warped,
+    ),
+    "warped-parts": Case(
+        lambda width: (
+            Warped(Matern52(0.8, 0.9) + Linear(LENGTHS(width)), CENTRES(width), SCALES(width)).on(tuple(range(width)))
+            * RBF(1.1, 1.2)
+        ),
     ),
     "sum": Case(lambda _: RBF(0.8, 0.7) + Matern32(0.5, 1.4)),
     "sum-ard": Case(
