@@ -189,11 +189,8 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         _restore_classes(estimator, facts, found.model)
     else:
         estimator.transform_ = _checked_transform(estimator, found.parts.get(TRANSFORM))
+        _restore_noise(estimator, facts.get("noise groups"))
     _check_fit(estimator)
-    if (groups := facts.get("noise groups")) is not None:
-        _restore_noise(estimator, groups)
-    elif vars(estimator).get("noise_by") is not None:
-        raise ValueError("it has no noise variances of the levels of noise_by")
     estimator._prepare_search()
     return estimator
 
@@ -205,8 +202,12 @@ def _checked_transform(estimator: Any, transform: Any) -> Transform | None:
     return _check(name in possible, transform, "the transform of its targets")
 
 
-def _restore_noise(estimator: Any, facts: Mapping[str, Any]) -> None:
-    """Set the noise variances of the levels of a column, after checking them."""
+def _restore_noise(estimator: Any, facts: Mapping[str, Any] | None) -> None:
+    """Set the noise variances of the levels of a column, if there are any, after checking them."""
+    if (facts is None) != (estimator.noise_by is None):
+        raise ValueError(f"it has {'no ' if facts is None else ''}noise variances of levels")
+    if facts is None:
+        return
     levels, further, variances, unseen = (facts[name] for name in ("levels", "further", "variances", "unseen"))
     sound = all(isinstance(x, list) and len(x) == len(levels) > 0 for x in (levels, further, variances))
     numbers = [*further, *variances, unseen] if sound else [None]

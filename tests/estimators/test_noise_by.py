@@ -318,7 +318,7 @@ def test_damaged_files_are_refused(name, value):
     with pytest.raises(ValueError, match="it has"):
         deserialise(stored, {"backend": None, "device": None, "dtype": None})
     del stored.facts["noise groups"]
-    with pytest.raises(ValueError, match="it has no noise variances"):
+    with pytest.raises(ValueError, match="it has no noise variances of levels"):
         deserialise(stored, {"backend": None, "device": None, "dtype": None})
 
 
