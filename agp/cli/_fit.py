@@ -48,8 +48,7 @@ options:
   --drop COLUMN ..., --keep COLUMN ...   columns to ignore; row names to use
   --task NAME          auto (default), regression or classification
   --exposure COLUMN, --weights COLUMN   exposures of counts; row weights
-  --noise COLUMN       measurement errors: standard deviations in target units
-  --noise-by COLUMN    the noise differs between the levels of this input column
+  --noise COLUMN, --noise-by COLUMN   standard deviations; groups of equal noise
   --missing NAME       empty input cells: refuse (default), or impute (the mean)
   --test-share SHARE   fraction of the rows to hold out and score (default: 0)
   --scheduler HOST:PORT   Dask cluster that reads TABLE, e.g. "part-*.parquet"
