@@ -157,7 +157,8 @@ def _level_noise(groups: NoiseGroups, column: int, reference: Any) -> LevelNoise
 
 def variances_by_level(regressor: Any) -> dict[Any, float]:
     """Return the noise variance of each level, by its label in the table."""
-    trained = float(to_numpy(regressor.predictor_.average_likelihood.noise_variance))
+    likelihood: Any = regressor.predictor_.average_likelihood
+    trained = float(to_numpy(likelihood.noise_variance))
     variances = [trained + x for x in regressor._noise_groups.further]
     return dict(zip(labels_of_levels(regressor), variances, strict=True))
 
@@ -198,8 +199,8 @@ def _alternate(regressor: Any, sample: Observations, group: Any, count: int) -> 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # only warnings about the last model matter
             data = sample if i == 0 else sample._replace(noise=asarray_like(further[group, None], sample.y))
-            model = search_model(regressor, data, method="gpr", hyperparameters=hyperparameters).model
-        settings = model._weighted_settings()
+            model: Any = search_model(regressor, data, method="gpr", hyperparameters=hyperparameters).model
+        settings: list[tuple[float, Any]] = model._weighted_settings()
         trained = sum(share * float(to_numpy(one.likelihood.noise_variance)) for share, one in settings)
         before = np.maximum(np.log(np.maximum(further + trained, 1e-300)), floor)
         u = _estimate(_Rows.of(settings, sample, group, count), before, floor, start=i == 0)
