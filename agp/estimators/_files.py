@@ -210,7 +210,7 @@ def _restore_noise(estimator: Any, facts: Mapping[str, Any] | None) -> None:
         return
     levels, further, variances, unseen = (facts[name] for name in ("levels", "further", "variances", "unseen"))
     sound = all(isinstance(x, list) and len(x) == len(levels) > 0 for x in (levels, further, variances))
-    numbers = [*further, *variances, unseen] if sound else [None]
+    numbers: list[Any] = [*further, *variances, unseen] if sound else [None]
     sound = sound and all(type(x) is float and math.isfinite(x) for x in [*levels, *numbers]) and min(numbers) >= 0.0
     _check(sound, facts, "noise variances of levels")
     estimator._noise_groups = NoiseGroups(levels, further, unseen)
