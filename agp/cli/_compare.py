@@ -37,8 +37,9 @@ options:
   --test-share SHARE   fraction of the rows to hold out (default: 0.2)
   --out FILE           .csv or .parquet file for the results
   --drop, --keep, --task, --missing, --likelihood, --transform,
-  --exposure, --weights, --noise, --kernel, --num-inducing, --layers, --device,
-  --tolerance, --max-steps, --max-seconds, --seed   see agp fit --help
+  --exposure, --weights, --noise, --noise-by, --kernel, --num-inducing,
+  --layers, --device, --tolerance, --max-steps, --max-seconds, --seed   see agp
+  fit --help
   -q, --quiet, --debug, -h, --help   see agp --help
 The exit status is 1 if a method failed.
 example: agp compare airfoil.csv --target sound --method gpr sgpr wsvgp

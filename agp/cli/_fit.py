@@ -48,7 +48,7 @@ options:
   --drop COLUMN ..., --keep COLUMN ...   columns to ignore; row names to use
   --task NAME          auto (default), regression or classification
   --exposure COLUMN, --weights COLUMN   exposures of counts; row weights
-  --noise COLUMN       measurement errors: standard deviations in target units
+  --noise COLUMN, --noise-by COLUMN   standard deviations; groups of equal noise
   --missing NAME       empty input cells: refuse (default), or impute (the mean)
   --test-share SHARE   fraction of the rows to hold out and score (default: 0)
   --scheduler HOST:PORT   Dask cluster that reads TABLE, e.g. "part-*.parquet"
@@ -120,6 +120,7 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exposure")
     parser.add_argument("--weights")
     parser.add_argument("--noise", action="append", default=[])
+    parser.add_argument("--noise-by")
     parser.add_argument("--num-inducing", type=COUNT)
     parser.add_argument("--layers", type=whole(1))
     parser.add_argument("--device")
@@ -222,7 +223,8 @@ def _check_names(a: argparse.Namespace, table: TableFile, of_rows: list[str]) ->
     """Raise a ValueError if an option names a column that is not in the table, or that another option uses."""
     if twice := sorted({name for name in a.target if a.target.count(name) > 1}):
         raise ValueError(f"--target names {twice[0]!r} twice; name each column once.")
-    for name in (*a.target, *a.drop, *a.keep, *of_rows):
+    by = [] if a.noise_by is None else [a.noise_by]
+    for name in (*a.target, *a.drop, *a.keep, *of_rows, *by):
         if name not in table.frame.columns:
             raise ValueError(unknown_column_message(table.path, name, table.frame.columns))
     if len(table.frame.columns) <= len(a.target):
@@ -232,6 +234,10 @@ def _check_names(a: argparse.Namespace, table: TableFile, of_rows: list[str]) ->
         )
     if unused := [name for name in a.keep if name in (*a.target, *a.drop, *of_rows)]:
         raise ValueError(f"--keep is {unused[0]!r}, which is not an input; name an input, or leave --keep out.")
+    if a.noise_by in (*a.target, *a.drop, *of_rows):
+        raise ValueError(
+            f"--noise-by is {a.noise_by!r}, which is not an input; name an input, or leave --noise-by out."
+        )
 
 
 def _score_held_out(a: argparse.Namespace, estimator: Any, data: Examples, known: dict[str, Any], about: Notes) -> None:
@@ -321,9 +327,9 @@ def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
         raise ValueError(
             f"classification supports only one --target, but there are {len(a.target)}; train one model per target."
         )
-    if task == "classification" and (a.transform or a.exposure or a.noise):
-        option = "--transform" if a.transform else "--exposure" if a.exposure else "--noise"
-        raise ValueError(f"{option} is for numeric targets, but the task is classification; use --task regression.")
+    numeric = {"--transform": a.transform, "--exposure": a.exposure, "--noise": a.noise, "--noise-by": a.noise_by}
+    if task == "classification" and (given := [option for option, value in numeric.items() if value]):
+        raise ValueError(f"{given[0]} is for numeric targets, but the task is classification; use --task regression.")
     _check_noise(a)
     if a.outputs is not None and (task == "classification" or (len(a.target) == 1 and a.likelihood != "latent-noise")):
         raise ValueError(
@@ -358,7 +364,7 @@ def _split_rows(count: int, share: float, seed: int) -> Any:
 
 def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
     """Return a remark if another likelihood may suit the targets better."""
-    if a.likelihood is not None or a.transform in TRANSFORMS or a.noise:
+    if a.likelihood is not None or a.transform in TRANSFORMS or a.noise or a.noise_by:
         return []
     what = f"{quote_names(a.target)} has"
     if task == "classification":
@@ -400,7 +406,7 @@ def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: 
         own["likelihood"] = a.likelihood
     if task == "regression":
         own |= {"target_transform": a.transform or "auto", "outputs": a.outputs or OUTPUTS[0]}
-        own |= {"hyperparameters": a.hyperparameters, "store_data": not a.no_data}
+        own |= {"hyperparameters": a.hyperparameters, "store_data": not a.no_data, "noise_by": a.noise_by}
         own |= {"missing_targets": "ignore" if y.ndim == 2 else "refuse"}
     own |= {name: vars(a)[name] for name in OF_ESTIMATORS} | {"keep": a.keep or None}
     estimator = cls(**own, random_state=a.seed, verbose=not a.quiet and sys.stderr.isatty())
@@ -419,6 +425,8 @@ def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: 
     transform = vars(estimator).get("transform_")
     if transform is not None:
         lines.append(f"transform of the target: {transform.short_name}")
+    if "noise_by_" in vars(estimator):
+        lines.append(f"noise {estimator.facts()['noise']}")
     if "candidates_" in vars(estimator):
         compared = ", ".join(dict.fromkeys(estimator.candidates_["kernel"]))
         lines.append(f"kernel: {estimator.kernel_} (compared: {compared})")

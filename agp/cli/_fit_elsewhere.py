@@ -49,6 +49,7 @@ def _check(a: argparse.Namespace) -> None:
         "--exposure": a.exposure is not None,
         "--weights": a.weights is not None,
         "--noise": bool(a.noise),
+        "--noise-by": a.noise_by is not None,
         "--missing impute": a.missing == "impute",
         "--keep": bool(a.keep),
         "--test-share": a.test_share > 0.0,

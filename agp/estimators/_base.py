@@ -15,14 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from agp.backend import Array, asarray_like, backend_of
 from agp.checks import check_results, check_whole
-from agp.estimators._arrays import (
-    is_foreign,
-    resolve_seed,
-)
+from agp.estimators._arrays import is_foreign, resolve_seed
 from agp.estimators._description import describe, learned_html
 from agp.estimators._encoding import Encoder
 from agp.estimators._inputs import convert_inputs, move_array
 from agp.estimators._kernel_columns import number_columns
+from agp.estimators._noise_groups import with_groups
 from agp.estimators._observations import Observations
 from agp.estimators._saturation import saturate
 from agp.inducing import distinct_rows
@@ -116,6 +114,7 @@ class Learned:
     growth_reason_: str
     kernel_: str
     candidates_: dict[str, list[Any]]
+    noise_by_: dict[Any, float]
     classes_: Any
     order_: npt.NDArray[np.int64]
 
@@ -298,7 +297,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             y,
             **{"fit_tolerance" if grows else "tolerance": self.tolerance},
             max_steps=self.max_steps,
-            max_seconds=self.max_seconds,
+            max_seconds=self._seconds_per_fit,
             batch_size=self._batch(model, X),
             updates=self._record.updates,
             seed=self._seed,
@@ -330,6 +329,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.method_, self.bound_, self.kernel_ = method, result.bound, result.kernel
         columns = zip(*result.candidates, strict=True)
         self.candidates_ = {name: [*column] for name, column in zip(Candidate._fields, columns, strict=True)}
+
+    @property
+    def _seconds_per_fit(self) -> float | None:
+        """The maximum time of a fit."""
+        return self.max_seconds
 
     def _step_limit(self) -> list[Any]:
         """Return callbacks that end a fit after `max_steps` steps."""
@@ -420,7 +424,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             found = self.model_.predictor()
             found = replace(found, {"likelihood": self._likelihood_of(found.likelihood)})
             largest = vars(self).get("_largest")
-            found = _PREDICTORS[self.model_] = saturate(found, largest, first_leaf(self.model_))
+            found = saturate(found, largest, first_leaf(self.model_))
+            found = _PREDICTORS[self.model_] = with_groups(found, self)
         return found
 
     def _prepare_search(self) -> None:

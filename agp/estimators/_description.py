@@ -8,6 +8,8 @@ from agp.summaries import html_with_fallback, summary_html, table_html
 
 FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
 """The attributes that notebooks show in addition to `facts`, and their labels."""
+MAX_SHOWN = 8
+"""The maximum number of levels whose noise is shown."""
 TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
 
 
@@ -26,11 +28,19 @@ def describe(estimator: Any) -> dict[str, str]:
         found["labels"] = ", ".join(map(str, here["classes_"]))
     if here.get("left_out_"):
         found["left out"] = ", ".join(map(str, here["left_out_"]))
+    if "noise_by_" in here:
+        found["noise"] = f"by {here['noise_by']!r}, standard deviations: {_deviations(here['noise_by_'])}"
     found["rows"] = f"{'' if here['model_']._holds_data else 'not '}stored in the model"
     if "bound_" in here:
         ending = "converged" if estimator.converged_ else "not converged"
         found["training"] = f"{ending} after {estimator.n_iter_:,} steps, bound {estimator.bound_:.6g}"
     return found
+
+
+def _deviations(variances: dict[Any, float]) -> str:
+    """Format the standard deviations of the first levels."""
+    shown = [f"{level} {variance**0.5:.4g}" for level, variance in variances.items()]
+    return ", ".join([*shown[:MAX_SHOWN], *(["..."] if len(shown) > MAX_SHOWN else [])])
 
 
 def learned_html(estimator: Any) -> str:

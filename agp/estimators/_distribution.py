@@ -93,7 +93,7 @@ class Distribution(GPEstimator):
             functions = at.predictor.sample_functions(count, seed=seed)(at.X)
         else:
             functions = at.predictor.sample(at.X, count, seed=seed)
-        offset, noise = at.known["offset"], at.known["noise"]
+        offset, noise = at.known["offset"], at.predictor.noise_at(at.X, at.known["noise"])
         likelihood = with_row_noise(at.predictor.likelihood_of_draws(count, seed=seed), noise)
         functions = functions if offset is None else functions + offset[:, None]
         observations = likelihood.sample(functions, generator(seed, 14))

@@ -15,6 +15,7 @@ from agp.estimators._arrays import is_foreign, on_host
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
 from agp.estimators._encoding import IMPUTATIONS, Encoder
+from agp.estimators._noise_groups import NoiseGroups, check_column, labels_of_levels
 from agp.estimators._regressor import GPRegressor
 from agp.inspection import column_names
 from agp.io import Kind, Stored, fits, register_kind
@@ -80,6 +81,9 @@ def serialise(estimator: GPEstimator) -> Stored:
         facts["largest"] = here["_largest"]
     if "_row_facts" in here:
         facts["known of rows"] = here["_row_facts"]
+    if "noise_by_" in here:
+        variances = [float(x) for x in here["noise_by_"].values()]
+        facts["noise groups"] = here["_noise_groups"]._asdict() | {"variances": variances}
     facts["left out"] = [str(name) for name in here["left_out_"]]
     if "columns_" in here:
         facts["columns"] = state_of(here["columns_"])
@@ -185,6 +189,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         _restore_classes(estimator, facts, found.model)
     else:
         estimator.transform_ = _checked_transform(estimator, found.parts.get(TRANSFORM))
+        _restore_noise(estimator, facts.get("noise groups"))
     _check_fit(estimator)
     estimator._prepare_search()
     return estimator
@@ -195,6 +200,22 @@ def _checked_transform(estimator: Any, transform: Any) -> Transform | None:
     name = transform.short_name if isinstance(transform, Transform) else transform
     possible = (None, *TRANSFORMS) if estimator.target_transform == "auto" else (estimator._given_transform,)
     return _check(name in possible, transform, "the transform of its targets")
+
+
+def _restore_noise(estimator: Any, facts: Mapping[str, Any] | None) -> None:
+    """Set the noise variances of the levels of a column, if there are any, after checking them."""
+    if (facts is None) != (estimator.noise_by is None):
+        raise ValueError(f"it has {'no ' if facts is None else ''}noise variances of levels")
+    if facts is None:
+        return
+    levels, further, variances, unseen = (facts[name] for name in ("levels", "further", "variances", "unseen"))
+    sound = all(isinstance(x, list) and len(x) == len(levels) > 0 for x in (levels, further, variances))
+    numbers: list[Any] = [*further, *variances, unseen] if sound else [None]
+    sound = sound and all(type(x) is float and math.isfinite(x) for x in [*levels, *numbers]) and min(numbers) >= 0.0
+    _check(sound, facts, "noise variances of levels")
+    estimator._noise_groups = NoiseGroups(levels, further, unseen)
+    check_column(estimator)
+    estimator.noise_by_ = dict(zip(labels_of_levels(estimator), variances, strict=True))
 
 
 def _restore_classes(estimator: Any, facts: Mapping[str, Any], model: Any) -> None:

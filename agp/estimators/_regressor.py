@@ -9,33 +9,32 @@ from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
-from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.backend import Array, backend_of
 from agp.checks import as_columns
 from agp.estimators._arrays import (
     as_output,
-    asarray_in_range,
     fill_masked,
-    floating,
-    is_foreign,
     on_host,
     resolve_seed,
 )
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import joint_covariance
-from agp.estimators._inputs import convert_training_inputs, move_array
+from agp.estimators._inputs import convert_training_inputs
+from agp.estimators._noise_groups import check_noise_by, divide_seconds, learn_noise, variances_by_level, with_noise_of
 from agp.estimators._noise_starts import start_noise
 from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._outputs import resolve_outputs
-from agp.estimators._regressor_checks import check_not_chosen, check_regressor
+from agp.estimators._regressor_checks import check_not_chosen, check_parts, check_regressor
+from agp.estimators._search import insert_level_effects, search_model
 from agp.estimators._targets import (
-    MAX_SIZE_RATIO,
     are_missing,
-    are_unlike,
+    convert_targets,
     is_constant,
     read_targets,
     rows_with_targets,
     score_observed,
+    warn_if_unlike,
 )
 from agp.estimators._transform import TransformedTargets
 from agp.likelihoods import (
@@ -51,7 +50,7 @@ from agp.likelihoods import (
 from agp.means import ConstantMean
 from agp.methods import METHODS, Method
 from agp.repairs import outside, public
-from agp.selection import EXACT_ROWS, REGRESSION_METHODS, fit_regression, level_effects
+from agp.selection import EXACT_ROWS, REGRESSION_METHODS
 from agp.tables import numbers_in_targets
 
 GROWING_KINDS = ("shared", "intrinsic")
@@ -114,6 +113,12 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     keep
         The names of table columns to keep. Other columns of text or categories are left out if they only identify the
         rows, which is the case if most rows have a value that no other row has.
+    noise_by
+        The name of a column or, for arrays, its number, if the variance of the noise differs between the levels of this
+        column, such as instruments or sites. It holds categories, or up to 50 different numbers, and remains an input
+        of the mean. Predictions of observations have the variance of their level; an unseen level has the mean of the
+        variances of the levels or of the rows, whichever is larger. There must be one target with Gaussian noise, whose
+        transforms are not compared. `max_steps` then limits each of up to four fits.
     missing_targets
         How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as unobserved. Rows without any observed
         target are left out; rows with only some observed targets require a variational method.
@@ -158,6 +163,9 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     kernel_, candidates_
         The selected kernel, and the compared candidates under the field names of `agp.selection.Candidate`. These
         attributes exist only if `agp.fit_regression` chose the model.
+    noise_by_
+        If `noise_by` is given, the noise variances by level, in squared units of the targets. `model_` has the smallest
+        one, and `predictor_` all of them.
     transform_
         The transform of the targets as an `agp.likelihoods.Transform`, or None. `model_` is that of the transformed
         targets, and `predictor_` that of the targets in their own units.
@@ -189,6 +197,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     num_latents: int | None = None
     likelihood: Any = "gaussian"
     target_transform: str | None = "auto"
+    noise_by: str | int | None = None
     missing_targets: str = "refuse"
     hyperparameters: str = "auto"
     store_data: bool = True
@@ -224,12 +233,17 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         """
         data = self._data(X, y, sample_weight, exposure, noise, reset=True)
         rows = data.X.shape[0]
-        self._forget("_largest")
-        self._note_facts(data)
+        self._forget("_largest", "_noise_groups", "noise_by_")
         self._note_largest(data)
         fixed = isinstance(self.likelihood, Gaussian) and not self.likelihood.noise_variance
         data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED and not fixed)
-        if self._likelihood_class in NOISE_LEARNED and is_constant(data.rates()):
+        constant = self._likelihood_class in NOISE_LEARNED and is_constant(data.rates())
+        if self.noise_by is not None:
+            self._seed = resolve_seed(self.random_state)
+            self._noise_groups = learn_noise(self, data, constant=constant)
+            data = with_noise_of(self._noise_groups, data, self)
+        self._note_facts(data)
+        if constant:
             text = "all targets are the same, so the model was not trained; do not rely on its error bars."
             warnings.warn(text, UserWarning, stacklevel=outside())
             self._start(self._model(data, parts=False, constant=True))
@@ -242,6 +256,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             self._fit(self._model(data, parts=False), data)
         self.bound_ += self._log_jacobian(data)
         self.n_rows_seen_ = rows
+        if self.noise_by is not None:
+            self.noise_by_ = variances_by_level(self)
         return self
 
     @available_if(takes_parts)
@@ -255,6 +271,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         The rows of the first call should represent all rows. The arguments are those of `fit`, but weights are never
         rescaled. Rows of calls without weights, exposures or noise variances have weight 1, exposure 1 and noise 0.
         """
+        check_parts(self)
         first = not self._is_started
         data = self._data(X, y, sample_weight, exposure, noise, reset=first)
         self._note_largest(data)
@@ -347,40 +364,20 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         moved = backend_of(data.X).is_lazy and (self.backend, self.device) != (None, None)
         return plain and open_size and not moved and self.method in REGRESSION_METHODS
 
+    @property
+    def _seconds_per_fit(self) -> float | None:
+        return super()._seconds_per_fit if self.noise_by is None else divide_seconds(self.max_seconds)
+
     def _fit_regression(self, data: Observations) -> None:
         self._seed = resolve_seed(self.random_state)
-        data = self._insert_level_effects(data)
-        result = fit_regression(
-            data.X,
-            data.y,
-            categories=self._categories,
-            kernel=self._given_kernel(data.X),
-            likelihood=self.likelihood if isinstance(self.likelihood, Gaussian) else None,
-            mean_function=ConstantMean(),
-            method=self.method,  # type: ignore[arg-type]
-            hyperparameters=self.hyperparameters,  # type: ignore[arg-type]
-            store_data=self.store_data,
-            weights=data.weights,
-            noise=None if data.noise is None else data.noise[:, 0],
-            tolerance=self.tolerance,
-            max_seconds=self.max_seconds,
-            seed=self._seed,
-            callbacks=self._step_limit(),
-            progress=bool(self.verbose),
-            transforms="auto" if self.target_transform == "auto" else None,
-            times=self.columns_.dates if "columns_" in vars(self) else (),
-        )
+        data = insert_level_effects(self, data)
+        settings: dict[str, Any] = {"method": self.method, "hyperparameters": self.hyperparameters}
+        settings |= {"store_data": self.store_data, "progress": bool(self.verbose)}
+        settings |= {"transforms": "auto" if self.target_transform == "auto" else None}
+        result = search_model(self, data, **settings)
         self._keep_transform(result.transform, data)
         self._keep_search(result, result.method)
         self._prepare_search()
-
-    def _insert_level_effects(self, data: Observations) -> Observations:
-        """Add the effects of levels to the inputs if the kernel is chosen."""
-        if not self._categories or self.kernel != "auto":
-            return data
-        effects = level_effects(data.X, data.y, self._categories, weights=data.weights, seed=self._seed)
-        inputs = self.columns_.insert_effects(to_numpy(data.X), effects)
-        return data._replace(X=asarray_like(inputs, data.X))
 
     def _usual_method(self, rows: int) -> str:
         if self.outputs != "shared" or not self._single or not self._is_gaussian:
@@ -405,13 +402,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             if outputs is not None:
                 asked = f"outputs is {self.outputs!r}, but the method {method.name} does not support it"
                 raise ValueError(f"{asked}; use auto, or one of {known}.")
-            if are_unlike(data.y):
-                text = (
-                    f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method "
-                    f"{method.name} has one variance for all; rescale them to similar sizes, or use auto, "
-                    f"or one of {known}."
-                )
-                warnings.warn(text, UserWarning, stacklevel=outside())
+            warn_if_unlike(data.y, method.name, known)
         mean_function, variance, given = ConstantMean(), None, not isinstance(self.likelihood, str)
         if constant:
             parts_of_equal = constant_parts(likelihood, data.rates(), given=given, transform=self.transform_)
@@ -480,18 +471,12 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         data = Observations(A, targets, *known)
         data = rows_with_targets(data, ignore=self.missing_targets != "refuse", single=self._single, whole=whole)
         data = data.drop_zero_weights()
+        if self.noise_by is not None:
+            check_noise_by(self, data)
         return self._transform_targets(data, reset=reset)
 
     def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
-        if is_foreign(y):
-            targets = move_array(self, floating(y))
-            B = backend_of(targets)
-            if B is backend_of(A) and B.xp.isdtype(targets.dtype, "real floating"):
-                targets = B.xp.astype(targets, A.dtype)
-        else:
-            numbers = read_targets(y, self)
-            check_consistent_length(X, numbers)
-            targets = asarray_in_range("y", numbers, A)
+        targets = convert_targets(y, X, A, self)
         if reset:
             self._single = targets.ndim == 1
         return as_columns(targets)

@@ -1,15 +1,19 @@
 """Conversion and validation of regression targets."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import r2_score
 from sklearn.utils import check_array
+from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.chunking import column_spreads
-from agp.estimators._arrays import fill_masked, refuse_cells, refuse_words
+from agp.estimators._arrays import asarray_in_range, fill_masked, floating, is_foreign, refuse_cells, refuse_words
+from agp.estimators._inputs import move_array
 from agp.estimators._observations import Observations
+from agp.repairs import outside
 from agp.tables import numbers_in_targets
 
 LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
@@ -28,6 +32,19 @@ def read_targets(y: Any, estimator: Any) -> Any:
     y = check_array(y, dtype="float64", **settings)
     refuse_cells("y", y, None)
     return y
+
+
+def convert_targets(y: Any, X: Any, A: Array, estimator: Any) -> Array:
+    """Convert targets [N] or [N, K] to the library, device and dtype of the model inputs A of the rows X."""
+    if not is_foreign(y):
+        numbers = read_targets(y, estimator)
+        check_consistent_length(X, numbers)
+        return asarray_in_range("y", numbers, A)
+    targets = move_array(estimator, floating(y))
+    B = backend_of(targets)
+    if B is backend_of(A) and B.xp.isdtype(targets.dtype, "real floating"):
+        targets = B.xp.astype(targets, A.dtype)
+    return targets
 
 
 def score_observed(known: Any, found: Any, weight: Any) -> float:
@@ -52,6 +69,16 @@ def are_unlike(y: Array) -> bool:
     observed = [column[~np.isnan(column), None] for column in y.T]
     spreads = [float(column_spreads(column)[0]) for column in observed if len(column)]
     return len(spreads) > 1 and max(spreads) > MAX_SIZE_RATIO * min(spreads)
+
+
+def warn_if_unlike(y: Array, method: str, others: str) -> None:
+    """Warn if the targets [N, K] have different sizes, for a method with one variance for all."""
+    if are_unlike(y):
+        text = (
+            f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method {method} has one "
+            f"variance for all; rescale them to similar sizes, or use auto, or one of {others}."
+        )
+        warnings.warn(text, UserWarning, stacklevel=outside())
 
 
 def are_missing(y: Array) -> bool:

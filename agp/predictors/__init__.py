@@ -2,10 +2,11 @@
 
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._imputed import Imputations
+from agp.predictors._level_noise import LevelNoise
 from agp.predictors._predictor import Predictor
 from agp.predictors._saturating import Saturation
 
-__all__ = ["FunctionSamples", "Imputations", "Predictor", "Saturation"]
+__all__ = ["FunctionSamples", "Imputations", "LevelNoise", "Predictor", "Saturation"]
 
 # for other subpackages
 

@@ -12,6 +12,7 @@ from agp.checks import check_by_row, check_finite, check_outputs, check_results,
 from agp.chunking import cached_rows, repeat_rows, row_ranges, rows_within, tile_rows
 from agp.likelihoods import Likelihood
 from agp.predictors._imputed import Imputations
+from agp.predictors._level_noise import LevelNoise
 from agp.predictors._saturating import Saturation
 from agp.processes import Process
 from agp.random import Draws
@@ -103,6 +104,7 @@ class ByRows(ABC):
     lead: tuple[int, ...]
     saturation: Saturation | None
     imputations: Imputations | None
+    level_noise: LevelNoise | None
 
     @property
     def outputs(self) -> int:
@@ -270,8 +272,11 @@ class ByRows(ABC):
     def _by_row_terms(
         self, X: Array, offset: Array | None, noise: Array | None, *weights: Array | None
     ) -> tuple[Array | None, ...]:
-        """Check the offset, the noise and the weights of rows, and return them as [..., N, 1] or [..., N, P]."""
-        if offset is None and noise is None and not any(x is not None for x in weights):
+        """Check the offset, the noise and the weights of rows, and return them as [..., N, 1] or [..., N, P].
+
+        The result includes the noise of the rows' levels.
+        """
+        if offset is None and noise is None and self.level_noise is None and not any(x is not None for x in weights):
             return (None, None, *weights)
         self._check(X)
         if noise is not None:
@@ -281,7 +286,14 @@ class ByRows(ABC):
         given = zip(names, (offset, noise, *weights), sizes, strict=False)
         found = tuple(None if x is None else check_by_row(name, x, X, size) for name, x, size in given)
         self.likelihood.check_offset(found[0])
-        return found
+        return found[0], self.noise_at(X, found[1]), *found[2:]
+
+    def noise_at(self, X: Array, noise: Array | None = None, /) -> Array | None:
+        """Return the noise variances [..., N, 1 or P] of rows X [..., N, D]: known ones, and those of their levels."""
+        if self.level_noise is None:
+            return noise
+        own = self.level_noise.at(X)
+        return own if noise is None else own + noise
 
     def _targets(self, X: Array, y: Array) -> Array:
         """Check targets, and return them as [..., N, K]."""

@@ -12,6 +12,7 @@ from agp.linalg import covariance_with, nonnegative
 from agp.predictors._by_rows import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._imputed import Imputations
+from agp.predictors._level_noise import LevelNoise
 from agp.predictors._mixture import at_draws, average, average_parameters, combine, cross_covariances, mixture, slopes
 from agp.predictors._saturating import Saturation
 from agp.predictors._scores import Scores
@@ -48,6 +49,9 @@ class Predictor(Scores):
     imputations
         Possible values of unknown cells, which are NaN in the inputs; see `Imputations`. By default, NaN raises an
         error.
+    level_noise
+        Further noise variances of observations, which depend on a column of the inputs; see `LevelNoise`. By default,
+        there are none.
 
     Examples
     --------
@@ -74,6 +78,7 @@ class Predictor(Scores):
     lead: tuple[int, ...] = ()
     saturation: Saturation | None = None
     imputations: Imputations | None = None
+    level_noise: LevelNoise | None = None
 
     _built_by = "model.predictor() builds one"
 

@@ -198,3 +198,44 @@ def test_new_rows_need_an_error_each(fit, shell):
     status, _, err = shell("predict", "m.safetensors", "new.csv")
     assert status == 2
     assert err == "agp: new.csv: line 2, column 'error' is empty; standard deviations must be known in every row.\n"
+
+
+# -- noise by group ---------------------------------------------------------------------------------------------------
+
+GROUPED = TABLE[["x", "y"]].assign(site=np.where(X > 0.0, "rough", "fine"))
+
+
+def test_noise_by_is_that_of_the_estimator(fit, predict, shell):
+    out = fit(GROUPED, "--target", "y", "--noise-by", "site")
+    assert "50 rows, 2 input columns; regression for 'y'" in out
+    estimator = agp.load("m.safetensors")
+    by_hand = GPRegressor(noise_by="site", **SETTINGS).fit(GROUPED[["x", "site"]], Y)
+    assert estimator.noise_by_ == by_hand.noise_by_
+    first, second = (by_hand.noise_by_[site] ** 0.5 for site in ("fine", "rough"))
+    assert f"noise by 'site', standard deviations: fine {first:.4g}, rough {second:.4g}\n" in out
+    found, _ = predict(GROUPED)
+    mean, deviation = by_hand.predict(GROUPED[["x", "site"]], return_std=True)
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-9)
+    np.testing.assert_allclose(found["standard_deviation"], deviation, rtol=1e-9)
+    low, high = by_hand.predict_interval(GROUPED[["x", "site"]], 0.95).T
+    np.testing.assert_allclose(found[["lower", "upper"]], np.stack([low, high], axis=1), rtol=1e-9)
+    status, described, _ = shell("describe", "m.safetensors")
+    assert status == 0
+    assert f"noise      by 'site', standard deviations: fine {first:.4g}" in described
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--noise-by", "sight"], "no column 'sight'"),
+        (["--noise-by", "y"], "--noise-by is 'y', which is not an input; name an input, or leave --noise-by out."),
+        (["--noise-by", "site", "--drop", "site"], "--noise-by is 'site', which is not an input"),
+        (["--noise-by", "site", "--task", "classification"], "--noise-by is for numeric targets"),
+        (["--noise-by", "site", "--likelihood", "gamma"], "likelihood='gamma' does not use it"),
+    ],
+)
+def test_noise_by_that_does_not_fit_is_refused(shell, options, message):
+    GROUPED.to_csv("t.csv", index=False)
+    status, _, err = shell("fit", "t.csv", "--target", "y", *options, *QUICK)
+    assert status != 0
+    assert message in err

@@ -37,7 +37,7 @@ from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Per
 from agp.likelihoods import Bernoulli, Gaussian
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
-from agp.predictors import Imputations, Saturation
+from agp.predictors import Imputations, LevelNoise, Saturation
 from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
 from agp.processes import Deep, LinearMixing, Sparse, Stack
 
@@ -205,6 +205,9 @@ PREDICTORS["unknown-cells"] = lambda: dataclasses.replace(
 )
 PREDICTORS["saturating"] = lambda: dataclasses.replace(
     model_of("likelihood-poisson").predictor(), saturation=Saturation(np.asarray([1.1]), np.asarray([1.3]))
+)
+PREDICTORS["level-noise"] = lambda: dataclasses.replace(
+    model_of("gpr").predictor(), level_noise=LevelNoise(NEW[:2, 0], np.asarray([0.1, 0.7]), np.asarray([0.5]), 0)
 )
 """What predicts for these models; kernels are in both."""
 COVERING = ("gpr", "sgpr", "vif", "tsvgp", "cagp-capped", "svgp-relaxed", "svgp-dual", "solvegp", "deep", "patches")
