@@ -16,6 +16,7 @@ class Mean(tree.Part, ABC):
 
     is_constant: ClassVar[bool] = False
     """Whether the function is an unknown constant for each output."""
+    _reads_inputs: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -68,6 +69,8 @@ class ZeroMean(Mean):
     [10.  0.]
     """
 
+    _reads_inputs: ClassVar[bool] = False
+
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         zeros = backend_of(X).xp.zeros((X.shape[0], 1), **like(X))
         return zeros, lambda _h_bar: (tree.cotangent(self), None)
@@ -110,6 +113,7 @@ class ConstantMean(Mean):
     value: Array = tree.param(default=None, unit="value_unit")
     value_unit: Array | None = tree.unit(default=None)
     is_constant: ClassVar[bool] = True
+    _reads_inputs: ClassVar[bool] = False
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         B = backend_of(X)

@@ -4,7 +4,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from agp.summaries import html_with_fallback, summary_html, table_html
+from agp.summaries import html_with_fallback, summary_html, table_html, unused_columns
 
 FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
 """The attributes that notebooks show in addition to `facts`, and their labels."""
@@ -30,6 +30,8 @@ def describe(estimator: Any) -> dict[str, str]:
         found["left out"] = ", ".join(map(str, here["left_out_"]))
     if "noise_by_" in here:
         found["noise"] = f"by {here['noise_by']!r}, standard deviations: {_deviations(here['noise_by_'])}"
+    if unused := _unused(estimator):
+        found["not used"] = ", ".join(unused)
     found["rows"] = f"{'' if here['model_']._holds_data else 'not '}stored in the model"
     if "bound_" in here:
         ending = "converged" if estimator.converged_ else "not converged"
@@ -41,6 +43,14 @@ def _deviations(variances: dict[Any, float]) -> str:
     """Format the standard deviations of the first levels."""
     shown = [f"{level} {variance**0.5:.4g}" for level, variance in variances.items()]
     return ", ".join([*shown[:MAX_SHOWN], *(["..."] if len(shown) > MAX_SHOWN else [])])
+
+
+def _unused(estimator: Any) -> list[str]:
+    """Return the names of the table columns on which the model does not depend."""
+    names, sources = estimator.model_columns(), estimator.model_sources()
+    unused = unused_columns(estimator.model_, tuple(names))
+    used = {source for name, source in zip(names, sources, strict=True) if name not in unused}
+    return [str(source) for source in dict.fromkeys(sources) if source not in used]
 
 
 def learned_html(estimator: Any) -> str:

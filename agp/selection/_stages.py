@@ -26,6 +26,7 @@ from agp.selection._climb import (
 )
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._given import Data, Plan, Rows, finite_average, split_name
+from agp.selection._pruning import prune
 from agp.selection._race import SAMPLE, STEPS, Mixed, Race, mix, train_revived
 from agp.selection._seasons import Times
 from agp.selection._signal import (
@@ -289,14 +290,21 @@ class Fit:
         return best
 
     def _polish(self, one: Trial) -> Trial:
-        """Train a candidate further on its own rows."""
+        """Train a candidate further on its own rows, and remove columns that are not needed."""
         with self.watch.stage("train", self.rows.total, SHARES["train"]):
             try:
                 found = self.climb("polish", one.kernel, one.model, POLISH_STEPS, tolerance=POLISH_TOLERANCE)
             except StageOver:
                 return one
-        self._note([found])
-        return found if found.score > -np.inf else one
+            self._note([found])
+            if not found.score > -np.inf:
+                return one
+            try:
+                pruned = prune(self.plan, self.climb, found) if self.plan.is_plain else None
+            except StageOver:
+                return found
+        self._note([] if pruned is None else [pruned])
+        return found if pruned is None else pruned
 
     # -- posteriors -------------------------------------------------------------------------------------------------
 

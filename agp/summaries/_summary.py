@@ -54,7 +54,8 @@ class _Line(NamedTuple):
 def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
     """Return a text table of a model's leaves, with their values, constraints, units, priors and training status.
 
-    Units are also leaves, but they are shown next to their parameters. Notebooks show the same table as HTML
+    Units are also leaves, but they are shown next to their parameters. If some columns are not used by any kernel, as
+    with `ActiveDims`, a last line names them. Notebooks show the same table as HTML
     (`agp.summaries.summary_html`).
 
     Parameters
@@ -89,7 +90,9 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     headings, cells = _table_of(model, frozen, columns, MAX_ENTRIES)
     rows: list[tuple[str | list[str], ...]] = [headings, *cells]
     table = [row for cells in rows for row in zip_longest(*map(_lines, cells), fillvalue="")]
-    return "\n".join([type(model).__name__, *text_table(table)])
+    unused = unused_columns(model, tuple(map(str, columns)))
+    more = [f"not used: {', '.join(unused)}"] if unused else []
+    return "\n".join([type(model).__name__, *text_table(table), *more])
 
 
 def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
@@ -145,6 +148,16 @@ def columns_by_kernel(model: Any, columns: tuple[str, ...], /) -> dict[str, tupl
             names[path] = narrowed[max((above for above in narrowed if _is_below(path, above)), key=len)]
             narrowed[path] = part._columns_within(names[path])
     return names
+
+
+def unused_columns(model: Any, columns: tuple[str, ...], /) -> tuple[str, ...]:
+    """Return the names of the input columns on which no kernel depends; none if the mean may depend on them."""
+    names = columns_by_kernel(model, columns)
+    inner = [path for path in names if not any(_is_below(other, path) for other in names if other != path)]
+    if not inner or any(part._reads_inputs for part in tree.nodes(model, tree.Part).values()):
+        return ()
+    used = {name for path in inner for name in names[path]}
+    return tuple(name for name in columns if name not in used)
 
 
 def _is_below(path: str, above: str) -> bool:

@@ -12,6 +12,7 @@ from agp.priors import LogNormal
 from agp.processes import near_search
 from agp.selection._climb import columns_of, exact_gp, narrow, widen
 from agp.selection._given import Columns, Data, Plan
+from agp.selection._pruning import narrow_kernel
 from agp.selection._skewed import SUFFIX, warp_kernel, warp_of
 
 
@@ -146,3 +147,12 @@ def test_near_rows_are_those_with_the_largest_correlations(build, backend):
 def test_a_wrong_number_of_scales_is_named(scale):
     with pytest.raises(ValueError, match=r"Warped has scales of shape \(\d,\), but the inputs have 3 columns"):
         Warped(agp.RBF(), 0.0, scale).from_data(rows_of()[0], 1.0)
+
+
+def test_columns_can_be_removed_from_warped_kernels():
+    X, _ = rows_of(40)
+    kernel = as_arrays(Warped(Matern52(1.0, [0.5, 2.0, 1.0]) + Linear([0.1, 0.2, 0.3]), [1.0] * 3, [0.4, 0.0, 2.0]))
+    X[:, 1] = 0.7
+    found = narrow_kernel(kernel, (0, 2), 3).on((0, 2))
+    expected = kernel(X)[0] - 0.2 * (0.7 - 0.0) ** 2  # the linear kernel of the constant column
+    np.testing.assert_allclose(found(X)[0], expected, rtol=1e-12)
