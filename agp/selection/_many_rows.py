@@ -7,10 +7,11 @@ import numpy as np
 
 from agp.backend import backend_of
 from agp.kernels import White
-from agp.selection._climb import ignore_repairs
+from agp.selection._climb import StageOver, ignore_repairs
 from agp.selection._given import KERNELS, Plan
 from agp.selection._near import FEW, MANY, QUICK, QUICK_ROWS, Densities, NearCandidates, NearTraining, describe_near
 from agp.selection._race import SAMPLE
+from agp.selection._seasons import train_without_times
 from agp.selection._sizes import LARGE_COST
 from agp.selection._stages import JUDGED, JUDGED_ROWS, LARGER, SAMPLED_STEPS, Fit, Passed
 from agp.selection._targets import in_own_units
@@ -42,7 +43,9 @@ def run_many_rows(fit: Fit, method: str) -> None:
         return
     near, one = NearCandidates(fit.rows, fit.watch, fit.seed), found[0]
     training = NearTraining(near, fit.climb)
-    _keep(fit, near, one.kernel, near.densities(near.model(one.model, QUICK), QUICK_ROWS))
+    quick = near.densities(near.model(one.model, QUICK), QUICK_ROWS)
+    _keep(fit, near, one.kernel, quick)
+    one = _without_times(fit, near, one, quick)
     one = fit.train([one], LARGER, SAMPLED_STEPS) if len(fit.rows.order) > SAMPLE else one
     if fit.watch.is_done:
         return
@@ -62,6 +65,24 @@ def run_many_rows(fit: Fit, method: str) -> None:
     if method == "auto" and not series and not fit.watch.is_done and _may_reach(fit, passed, best, MORE_ROWS):
         affordable = len(near.order) <= BOTH_ROWS and fit.watch.limit is None
         _choose_collapsed(fit, fit.train_for_inducing(found) if affordable else one, best.score)
+
+
+def _without_times(fit: Fit, near: NearCandidates, one: Trial, quick: Densities) -> Trial:
+    """Return the candidate, or that without the times of a series if it predicts the held-out, later rows better."""
+    sample = fit.on_host(fit.rows.first(SAMPLE))
+    for times in fit.times if isinstance(fit.plan.kernel, str) else ():
+        with fit.watch.stage("without times", len(sample.y)):
+            try:
+                without = train_without_times(fit.plan, sample, fit.climb, one, times)
+            except StageOver:
+                return one
+        if without is None:
+            continue
+        found = near.densities(near.model(without.model, QUICK), QUICK_ROWS)
+        if near.is_better(found, quick):
+            _keep(fit, near, without.kernel, found)
+            one, quick = without, found
+    return one
 
 
 def _may_reach(fit: Fit, passed: Passed | None, best: Densities, more: float) -> bool:

@@ -18,6 +18,7 @@ from agp.errors import NotPositiveDefiniteError
 from agp.kernels import RBF, Kernel, Linear, Matern32, Seasonal
 from agp.selection._climb import Climber, ignore_repairs, kernel_at, model_on, on_rows
 from agp.selection._given import KERNELS, ROUGHEST, Data, Plan, split_name, with_base
+from agp.selection._pruning import narrow_kernel
 from agp.selection._signal import CLEAR
 from agp.selection._trial import Trial, exceeds
 
@@ -43,6 +44,8 @@ ALIKE = -1.0
 """The least gain in nats from a linear trend, which need not raise the evidence: forecasts then return to it."""
 STEPS = 12
 """The maximum number of evaluations of the evidence for each part."""
+WITHOUT = " without times"
+"""The end of the name of a kernel that does not depend on the times."""
 SMOOTHEST = "rbf"
 """The kernel whose forecasts are too certain: it takes the trend to be smooth beyond the last row."""
 
@@ -96,6 +99,20 @@ def on_times(kernel: Kernel, times: Times, X: Any) -> Kernel:
     return kernel if X.shape[1] == 1 else kernel.on((times.column,))
 
 
+def train_without_times(plan: Plan, sample: Data, climb: Climber, best: Trial, times: Times) -> Trial | None:
+    """Train a candidate for a series as a function of the other columns alone; None if there are none.
+
+    Rows at random times are best predicted from rows at about the same time, which forecasts do not have.
+    """
+    width = sample.X.shape[1]
+    kept = tuple(d for d in range(width) if d != times.column)
+    kernel = narrow_kernel(best.model.kernel, kept, width) if kept and times.is_series else None
+    if kernel is None:
+        return None
+    model = on_rows(best.model, sample, plan.parts(kernel, sample)["priors"], kernel.on(kept))
+    return climb("without times", best.kernel + WITHOUT, model, STEPS)
+
+
 class Rated(NamedTuple):
     """A candidate, and how well it predicts."""
 
@@ -123,9 +140,11 @@ class Seasons:
         """Return the best candidate with the parts that improve it, or the candidate itself.
 
         Parts are added as long as the evidence rises clearly. Of all candidates on this path, the simplest one wins
-        that predicts as well as the best.
+        that predicts as well as the best. The path starts without the times if forecasts are then better.
         """
         path = [Rated(best, self._densities(best.model))]
+        if (without := self._without_times(best)) is not None and exceeds(without.each, path[0].each):
+            path = [without]
         for name, part in self._parts(best.model.kernel).items():
             last = path[-1].trial
             kernel = last.model.kernel + kernel_at(part, *self.sample.repeat_rows())
@@ -134,7 +153,11 @@ class Seasons:
             if gain > (ALIKE if name == "linear" else CLEAR):
                 path.append(one)
         found = simplest(path)
-        return best if found is path[0] else self._with_best_base(found).trial
+        return found.trial if found is path[0] else self._with_best_base(found).trial
+
+    def _without_times(self, best: Trial) -> Rated | None:
+        trial = train_without_times(self.plan, self.sample, self.climb, best, self.times)
+        return None if trial is None else Rated(trial, self._densities(trial.model))
 
     def _parts(self, kernel: Kernel) -> dict[str, Kernel]:
         """Return the kernels that may be added to a kernel, by name: a trend, seasons and a second smooth part.

@@ -35,9 +35,18 @@ class Estimated(Prediction):
 
 
 def fit(job: Job, seed: int) -> tuple[Callable[[Any], Any], dict[str, Any]]:
-    """Fit an estimator with no arguments except the seed and, for a table with missing cells, ``missing="impute"``."""
-    missing = {"missing": "impute"} if job.missing else {}
-    model: Any = (GPClassifier if job.classes else GPRegressor)(random_state=seed, **missing).fit(job.X, job.y)
+    """Fit an estimator with no arguments except the seed and, for a table with missing cells, ``missing="impute"``.
+
+    Some tables mark missing cells by words that pandas reads as text. The error of agp then advises this argument.
+    """
+    estimator = GPClassifier if job.classes else GPRegressor
+    model: Any = estimator(random_state=seed, missing="impute" if job.missing else "refuse")
+    try:
+        model.fit(job.X, job.y)
+    except ValueError as error:
+        if "missing='impute'" not in str(error):
+            raise
+        model.set_params(missing="impute").fit(job.X, job.y)
 
     def predict(X: Any) -> Any:
         if not job.classes:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import agp
-from agp.selection._seasons import DAY, WEEK, YEAR, Rated, describe_times, simplest
+from agp.selection._seasons import DAY, WEEK, WITHOUT, YEAR, Rated, describe_times, simplest
 
 RNG = np.random.default_rng(0)
 
@@ -115,3 +115,32 @@ def test_hours_of_many_days_are_continued_with_the_daily_season():
     result = agp.fit_regression(X[:rows], y[:rows], times=(0,))
     assert "seasonal(1)" in result.kernel
     assert np.sqrt(np.mean((result.model.predict_mean(X[rows:])[:, 0] - y[rows:]) ** 2)) < 1.0
+
+
+def series_with_a_column(rows, seed=0):
+    """A series of every ten minutes: a function of a column, plus what changes from hour to hour."""
+    rng = np.random.default_rng(seed)
+    times, x = np.arange(rows) / 144.0, rng.uniform(-2.0, 2.0, rows)
+    drift = np.zeros(rows)
+    for i in range(1, rows):
+        drift[i] = 0.9 * drift[i - 1] + 0.4 * rng.standard_normal()
+    return np.stack([times, x], axis=1), np.sin(2.0 * x) + drift
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("full_size")
+@pytest.mark.parametrize("rows", [700, 4600])
+def test_forecasts_of_a_series_use_the_other_columns(rows):
+    X, y = series_with_a_column(rows + 400)
+    found = agp.fit_regression(X[:rows], y[:rows], times=(0,), method="nngp" if rows > 4000 else "gpr")
+    mean = found.model.predict_mean(X[rows:])[:, 0]
+    function = np.sin(2.0 * X[rows:, 1])
+    assert np.std(mean - function) < 0.45 * np.std(function)
+    density = found.model.predictor().log_density(X[rows:], y[rows:, None]).mean()
+    assert density > -0.5 * np.log(2.0 * np.pi * np.e * np.var(y[rows:] - function)) - 0.15
+
+
+def test_times_stay_if_forecasts_need_them():
+    X, y = series_with_a_column(700)
+    y = np.sin(2.0 * X[:, 1]) + 0.8 * X[:, 0] + 0.1 * np.random.default_rng(1).standard_normal(700)
+    assert WITHOUT not in agp.fit_regression(X, y, times=(0,)).kernel
