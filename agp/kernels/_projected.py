@@ -40,7 +40,7 @@ class Projected(Kernel):
     ...     agp.fit(agp.GPR.from_data(X, y, kernel=kernel), X, y).model
     ...     for kernel in (agp.RBF(), agp.Projected(agp.RBF(), [[1.0], [1.0]]))
     ... )
-    >>> plain.leave_one_out().mean() < projected.leave_one_out().mean() - 1.0
+    >>> print(plain.leave_one_out().mean() < projected.leave_one_out().mean() - 1.0)
     True
     """
 

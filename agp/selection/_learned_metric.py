@@ -47,8 +47,10 @@ def learn_metric(plan: Plan, climb: Climber, best: Trial) -> Trial | None:
         gains = new.scores.evidence - one.scores.evidence, new.scores.log_density - one.scores.log_density
         if not turn and not min(gains) > GAIN:
             return None
-        one = new if min(gains) > 0.0 else one
-        if not gains[0] > GAIN:
+        if not min(gains) > 0.0:
+            break
+        one = new
+        if gains[0] <= GAIN:
             break
     return None if one.kernel == best.kernel else one
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from helpers import as_arrays
+from tables import bits
+from test_selection_checkpoints import Killed
 
 import agp
 from agp import tree
@@ -15,7 +17,7 @@ from agp.selection._learned_metric import SUFFIX, learn_metric, turn_axes
 from agp.selection._trial import Candidate, Trial
 from agp.selection._watch import Pieces, Watch
 
-ROWS, TEST = 5000, 1000
+ROWS, TEST = 4500, 1000
 
 
 def inputs(N, columns=5, seed=0):
@@ -40,32 +42,76 @@ def density(found, X, y):
     return found.model.predictor().log_density(X[ROWS:], y[ROWS:]).mean()
 
 
-def without_metric(monkeypatch):
-    monkeypatch.setattr("agp.selection._many_rows.learn_metric", lambda *_: None)
+def scores(found, *, learned):
+    """The best density of held-out rows for each metric."""
+    of = [one.held_out for one in found.candidates if one.kernel.endswith(SUFFIX) == learned]
+    return max(x for x in of if np.isfinite(x))
 
 
-def test_oblique_directions_are_found_and_predictions_are_better_in_any_unit(monkeypatch):
+def test_oblique_directions_are_found_and_predictions_are_better(full_size):
     X = inputs(ROWS + TEST)
     y = oblique(X)
     found = fit(X, y)
-    assert found.kernel.endswith(SUFFIX)
-    assert "metric" in {stage.name for stage in found.stages}
-    assert any(one.kernel.endswith(SUFFIX) and one.rows == 2000 for one in found.candidates)
+    assert found.kernel == f"rbf{SUFFIX}"
+    assert any(one.kernel == found.kernel and one.rows == 2000 for one in found.candidates)
+    assert scores(found, learned=True) > scores(found, learned=False) + 0.1
     ours = density(found, X, y)
-    scaled = X * [1e3, 1.0, 0.2, 7.0, 1.0] + [5e3, 0.0, 1.0, -3.0, 0.0]
-    again = fit(scaled, 10.0 * y + 3.0)
+    assert abs(ours - -0.5 * np.log(2 * np.pi * np.e * 0.05**2)) < 0.05  # the density given the function
+
+
+def test_sums_of_functions_of_the_columns_keep_the_usual_metric(full_size):
+    X = inputs(ROWS, 4)
+    found = fit(X, additive(X))
+    assert not found.kernel.endswith(SUFFIX)
+    assert "metric" in {stage.name for stage in found.stages}
+    assert not any(one.kernel.endswith(SUFFIX) for one in found.candidates)  # it was given up on few rows
+
+
+@pytest.fixture
+def always(monkeypatch) -> None:
+    """A metric is learned from few rows, whatever is gained, and used."""
+    monkeypatch.setattr("agp.selection._many_rows.LARGER", 150)
+    monkeypatch.setattr("agp.selection._learned_metric.LEAST_ROWS", 30)
+    monkeypatch.setattr("agp.selection._learned_metric.GAIN", -np.inf)
+    monkeypatch.setattr("agp.selection._near.NearCandidates.is_better", lambda *_: True)
+
+
+def smooth(X):
+    return np.sin(2.0 * X @ [1.0, -1.0, 0.5, 0.2]) + 0.1 * np.random.default_rng(1).standard_normal(len(X))
+
+
+def small(X, y, **settings):
+    return agp.fit_regression(X, y, method="nngp", hyperparameters="mode", **settings)
+
+
+def test_units_change_nothing(always):
+    X = inputs(260, 4)
+    y = smooth(X)
+    found = small(X, y)
+    again = small(X * [1e3, 1.0, 0.2, 7.0] + [5e3, 0.0, 1.0, -3.0], 10.0 * y + 3.0)
     assert again.kernel == found.kernel
-    np.testing.assert_allclose(density(again, scaled, 10.0 * y + 3.0), ours - np.log(10.0), atol=0.01)
-    without_metric(monkeypatch)
-    assert ours > density(fit(X, y), X, y) + 0.1
+    assert found.kernel.endswith(SUFFIX)
+    np.testing.assert_allclose(again.log_density, found.log_density - np.log(10.0), atol=1e-3)
 
 
-def test_sums_of_functions_of_the_columns_are_predicted_no_worse(monkeypatch):
-    X = inputs(ROWS + TEST, 4)
-    y = additive(X)
-    ours = density(fit(X, y), X, y)
-    without_metric(monkeypatch)
-    assert ours > density(fit(X, y), X, y) - 0.005
+def test_a_checkpoint_is_resumed_to_the_bit(always, tmp_path, monkeypatch):
+    X = inputs(260, 4)
+    y = smooth(X)
+    expected = bits(small(X, y))
+    usual, written = Pieces._write, []
+
+    def write(self, to):
+        usual(self, to)
+        written.append(0)
+        if any(name.startswith("metric") for name in self.done):
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Pieces, "_write", write)
+        with pytest.raises(Killed):
+            small(X, y, checkpoint=tmp_path / "run.agp")
+    assert written
+    assert bits(small(X, y, checkpoint=tmp_path / "run.agp")) == expected
 
 
 # -- the new axes -----------------------------------------------------------------------------------------------------
