@@ -51,6 +51,7 @@ from agp.kernels import Matern32 as Matern32
 from agp.kernels import Matern52 as Matern52
 from agp.kernels import Overlap as Overlap
 from agp.kernels import Periodic as Periodic
+from agp.kernels import Projected as Projected
 from agp.kernels import RandomEffects as RandomEffects
 from agp.kernels import RationalQuadratic as RationalQuadratic
 from agp.kernels import Seasonal as Seasonal

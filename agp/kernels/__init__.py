@@ -10,6 +10,7 @@ from agp.kernels._linear import Linear
 from agp.kernels._linearisation import Linearisation
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._periodic import Periodic, Seasonal
+from agp.kernels._projected import Projected
 from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 from agp.kernels._warped import Warp, Warped
 
@@ -27,6 +28,7 @@ __all__ = [
     "Overlap",
     "Periodic",
     "Product",
+    "Projected",
     "RandomEffects",
     "RationalQuadratic",
     "Scaled",

@@ -29,6 +29,17 @@ def check_per_column(kernel: Any, name: str, width: int, /) -> None:
         )
 
 
+def check_matrix(kernel: Any, name: str, width: int, /) -> None:
+    """Raise ValueError unless this leaf is a matrix [D, E] with one row per column; there are `width` columns."""
+    value = tree.leaves(kernel)[name]
+    shape = tuple(value.shape)
+    if len(shape) != 2 or shape[0] != width or not shape[1]:
+        raise ValueError(
+            f"{type(kernel).__name__} has {name} of shape {shape}, but the inputs have {width} columns; "
+            f"pass a matrix with {width} rows."
+        )
+
+
 def per_column(by_column: Array, leaf: Array) -> Array:
     """Return the cotangent of a leaf with shape [] or [D], given a cotangent [D] with one entry per column."""
     return by_column if leaf.ndim == 1 else backend_of(by_column).xp.sum(by_column)

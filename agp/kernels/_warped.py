@@ -84,7 +84,7 @@ class Warped(Kernel):
     ...     agp.fit(agp.GPR.from_data(x[:, None], y, kernel=kernel), x[:, None], y).model
     ...     for kernel in (agp.RBF(), agp.Warped(agp.RBF()))
     ... )
-    >>> plain.leave_one_out().mean() < warped.leave_one_out().mean() - 1.0
+    >>> print(plain.leave_one_out().mean() < warped.leave_one_out().mean() - 1.0)
     True
     """
 

@@ -13,7 +13,7 @@ import numpy as np
 from agp import tree
 from agp.backend import asarray_like, backend_of
 from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
-from agp.kernels import ActiveDims, Kernel, Linear, Warped
+from agp.kernels import ActiveDims, Kernel, Linear, Projected, Warped
 from agp.models import GPR
 from agp.selection._given import Data, Plan, checksum_of, finite_average
 from agp.selection._trial import Candidate, Trial
@@ -321,12 +321,15 @@ def narrow(model: Any) -> Any:
 
 def columns_of(model: Any, path: str, row: Any) -> Any:
     """Return the entries of a row [D] for the columns on which the part at a path acts; 0 for warped columns."""
-    parts: dict[str, Any] = {**tree.nodes(model, ActiveDims), **tree.nodes(model, Warped)}
+    kinds: tuple[type[Kernel], ...] = (ActiveDims, Projected, Warped)
+    parts: dict[str, Any] = {at: part for kind in kinds for at, part in tree.nodes(model, kind).items()}
     outer = [at for at in parts if at != path and path.startswith(f"{at}." if at else "")]
     for part in (parts[at] for at in sorted(outer, key=len)):
         xp = backend_of(row).xp
         if isinstance(part, Warped):
             row = xp.where(part.warp.scale > 0.0, xp.zeros_like(row), row)
+        elif isinstance(part, Projected):
+            row = row @ part.weights
         else:
             row = xp.stack([row[d] for d in part.columns])
     return row

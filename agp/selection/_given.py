@@ -11,7 +11,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_whole
-from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Sum, Warped
+from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Projected, Sum, Warped
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean
 from agp.priors import LogNormal, Relative
@@ -261,6 +261,8 @@ def with_base(kernel: Any, kind: type[Kernel]) -> Any:
         return ActiveDims(with_base(kernel.kernel, kind), kernel.columns)
     if isinstance(kernel, Warped):
         return Warped(with_base(kernel.kernel, kind), kernel.centre, kernel.scale)
+    if isinstance(kernel, Projected):
+        return Projected(with_base(kernel.kernel, kind), kernel.weights)
     return kind(**tree.leaves(kernel)) if type(kernel) in KERNELS.values() else kernel
 
 

@@ -1,7 +1,8 @@
 """The choice between nearest rows, inducing inputs, and both, for many rows."""
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,11 +10,12 @@ from agp.backend import backend_of
 from agp.kernels import White
 from agp.selection._climb import StageOver, ignore_repairs
 from agp.selection._given import KERNELS, Plan
+from agp.selection._learned_metric import learn_metric
 from agp.selection._near import FEW, MANY, QUICK, QUICK_ROWS, Densities, NearCandidates, NearTraining, describe_near
 from agp.selection._race import SAMPLE
 from agp.selection._seasons import train_without_times
 from agp.selection._sizes import LARGE_COST
-from agp.selection._stages import JUDGED, JUDGED_ROWS, LARGER, SAMPLED_STEPS, Fit, Passed
+from agp.selection._stages import JUDGED, JUDGED_ROWS, LARGER, SAMPLED_STEPS, SHARES, Fit, Passed
 from agp.selection._targets import in_own_units
 from agp.selection._trial import Candidate, Found, Trial
 
@@ -49,7 +51,9 @@ def run_many_rows(fit: Fit, method: str) -> None:
     one = fit.train([one], LARGER, SAMPLED_STEPS) if len(fit.rows.order) > SAMPLE else one
     if fit.watch.is_done:
         return
-    best = None if method == "vif" else _choose_neighbours(fit, training, one)
+    best = None
+    if method != "vif":
+        best, training, one = _choose_neighbours(fit, training, one, _learn_metric(fit, one))
     if method == "nngp" or fit.watch.is_done:
         return
     close, passed = True, None
@@ -107,31 +111,75 @@ def why_not_neighbours(plan: Plan, X: Any) -> str:
     return f"{foreign[0]} is no part of agp, and may not support NumPy" if foreign and B.name != "numpy" else ""
 
 
-def _choose_neighbours(fit: Fit, training: NearTraining, one: Trial) -> Densities:
-    """Choose between two settings of the hyperparameters, and between two numbers of neighbours.
+def _learn_metric(fit: Fit, one: Trial) -> Trial | None:
+    """Return the best candidate with a learned metric, if it may be better. It is not tried for series."""
+    if fit.watch.is_done or any(times.is_series for times in fit.times):
+        return None
+    with fit.watch.stage("metric", one.model.X.shape[0], SHARES["train"]):
+        found = learn_metric(fit.plan, fit.climb, one)
+    if found is not None:
+        fit.note([found])
+    return found
+
+
+class _Choice(NamedTuple):
+    """A candidate with nearest rows, and what it was trained from."""
+
+    best: Densities
+    training: NearTraining
+    one: Trial
+    """The candidate on few rows."""
+    kernel: str
+    found: Callable[[], Found]
+    """A function that computes the model of all rows."""
+
+
+def _choose_neighbours(
+    fit: Fit, training: NearTraining, one: Trial, turned: Trial | None
+) -> tuple[Densities, NearTraining, Trial]:
+    """Choose between two settings of the hyperparameters, two metrics, and two numbers of neighbours.
 
     The settings are those of the search, calibrated, and those that the densities of rows given their neighbours give,
-    which are also trained for other kernels. More neighbours are used if they are better by more than the standard
-    error.
+    which are also trained for other kernels. A learned metric, `turned`, is used if its calibrated settings are better
+    by more than the standard error, and so are more neighbours. Also return the training and the candidate on few rows
+    from which the result comes.
     """
-    near, watch, name = training.near, fit.watch, one.kernel
+    near, watch = training.near, fit.watch
     with watch.stage("neighbours", len(near.order), SHARE):
-        best = near.densities(near.model(training.calibrate(one.model), FEW))
-        _keep(fit, near, name, best)
-        kernels = KERNELS if isinstance(fit.plan.kernel, str) else {}
-        trained = None if watch.stage_over else training.train(one.model, name, kernels)
-        if trained is not None:
-            found = near.densities(near.model(trained[0], FEW))
-            if found.score > best.score:
-                best, name = found, trained[1]
-                _keep(fit, near, name, best)
+        chosen = _calibrate(fit, training, one)
+        if turned is not None and not watch.stage_over:
+            new = _calibrate(fit, NearTraining(near, fit.climb), turned)
+            chosen = new if near.is_better(new.best, chosen.best) else chosen
+            fit.best = chosen.found
+        if not watch.stage_over:
+            chosen = _train(fit, chosen)
+        best = chosen.best
         if not watch.stage_over and len(near.order) > FEW:
             more = near.densities(near.model(best.model, MANY), MANY_ROWS)
             if near.is_better(more, best):
                 gain = float(np.mean(more.each - best.each[: len(more.each)]))
                 best = more._replace(score=best.score + gain)
-                _keep(fit, near, name, best)
-    return best
+                _keep(fit, near, chosen.kernel, best)
+    return best, chosen.training, chosen.one
+
+
+def _calibrate(fit: Fit, training: NearTraining, one: Trial) -> _Choice:
+    """Return a candidate with calibrated hyperparameters, which is kept."""
+    near = training.near
+    found = near.densities(near.model(training.calibrate(one.model), FEW))
+    return _Choice(found, training, one, one.kernel, _keep(fit, near, one.kernel, found))
+
+
+def _train(fit: Fit, choice: _Choice) -> _Choice:
+    """Train the hyperparameters of a candidate for nearest rows; return the better result, which is kept."""
+    near = choice.training.near
+    kernels = KERNELS if isinstance(fit.plan.kernel, str) else {}
+    trained = choice.training.train(choice.one.model, choice.kernel, kernels)
+    found = None if trained is None else near.densities(near.model(trained[0], FEW))
+    if trained is None or found is None or not found.score > choice.best.score:
+        return choice
+    kept = _keep(fit, near, trained[1], found)
+    return choice._replace(best=found, kernel=trained[1], found=kept)
 
 
 def _choose_both(fit: Fit, training: NearTraining, one: Trial, best: Densities | None) -> Densities:
@@ -158,8 +206,8 @@ def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
         fit.best = lambda: found
 
 
-def _keep(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> None:
-    """Keep a model of nearest rows, for all rows, unless it fails."""
+def _keep(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> Callable[[], Found]:
+    """Keep a model of nearest rows, for all rows, unless it fails; return a function that computes what is kept."""
     data, slope = fit.rows.data, fit.slope(near.held.at(np.arange(len(found.each))))
     scores = Candidate(kernel, len(near.order), math.nan, math.nan, held_out=found.score)
     fit.candidates.append(in_own_units(scores, fit.transform, 0.0, slope, 0.0))
@@ -171,3 +219,4 @@ def _keep(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> None
 
     if math.isfinite(found.score):
         fit.best = best
+    return fit.best

@@ -245,7 +245,7 @@ class Fit:
                 if not found and self.climb.done[before:]:
                     found = sort_trials(self.climb.done[before:])
                     self._keep_sample(found[0])
-        self._note([*found, *race.beaten])
+        self.note([*found, *race.beaten])
         return found
 
     def _use(self, transform: Transform) -> None:
@@ -269,7 +269,7 @@ class Fit:
                 best = self._train_on(data, found, steps)
             except StageOver:
                 best = max(self.climb.done[before:], key=lambda one: one.score, default=found[0])
-        self._note(self.climb.done[before:])
+        self.note(self.climb.done[before:])
         return best
 
     def _train_on(self, data: Data, found: list[Trial], steps: int) -> Trial:
@@ -296,14 +296,14 @@ class Fit:
                 found = self.climb("polish", one.kernel, one.model, POLISH_STEPS, tolerance=POLISH_TOLERANCE)
             except StageOver:
                 return one
-            self._note([found])
+            self.note([found])
             if not found.score > -np.inf:
                 return one
             try:
                 pruned = prune(self.plan, self.climb, found) if self.plan.is_plain else None
             except StageOver:
                 return found
-        self._note([] if pruned is None else [pruned])
+        self.note([] if pruned is None else [pruned])
         return found if pruned is None else pruned
 
     # -- posteriors -------------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ class Fit:
                 passed = self.pass_over(one, min(JUDGED, self.few), JUDGED_ROWS)
                 if passed is not None:
                     judged.append(passed.trial)
-        self._note(judged, JUDGED_ROWS)
+        self.note(judged, JUDGED_ROWS)
         return sort_trials(judged) or found
 
     def compare(self, one: Trial) -> Passed | None:
@@ -331,7 +331,7 @@ class Fit:
         with self.watch.stage("compare", rows):
             found = self.pass_over(one, self.few, rows)
         if found is not None:
-            self._note([found.trial], rows)
+            self.note([found.trial], rows)
         return found
 
     def pass_over(self, one: Trial, inducing: int, rows: int) -> Passed | None:
@@ -388,7 +388,7 @@ class Fit:
 
     # -- results ----------------------------------------------------------------------------------------------------
 
-    def _note(self, found: list[Trial], rows: int = 0) -> None:
+    def note(self, found: list[Trial], rows: int = 0) -> None:
         """Record the scores of candidates. `rows` is the number of rows of their bounds."""
         for one in found:
             slopes = [self.slope(self.rows.first(count)) for count in (one.scores.rows, rows) if count]

@@ -19,6 +19,7 @@ from agp.kernels import (
     Matern52,
     Overlap,
     Periodic,
+    Projected,
     RandomEffects,
     RationalQuadratic,
     Seasonal,
@@ -44,6 +45,11 @@ def _ard(*values):
 
 LENGTHS, SCALES, PERIODS = _ard(0.7, 1.1, 0.9), _ard(1.4, 0.8, 1.0), _ard(2.1, 3.3, 2.6)
 CENTRES = _ard(0.4, -1.1, 2.0)
+
+
+def mixing(width, count):
+    """Weights [width, count] of linear combinations."""
+    return 0.6 * np.sin(1.0 + 2.3 * np.arange(float(width * count)).reshape(width, count))
 
 
 def stationary(cls, profile, without=(), **shapes):
@@ -92,6 +98,11 @@ def _warped(kernel, X, Z):
     return inner.variance * np.exp(-0.5 * np.sum(((x - z) / inner.lengthscale) ** 2, axis=-1))
 
 
+def _projected(kernel, X, Z):
+    inner = kernel.kernel
+    return inner.variance * np.exp(-0.5 * np.sum(((X - Z) @ kernel.weights / inner.lengthscale) ** 2, axis=-1))
+
+
 NO_GROUPS = ("linearise_groups",)
 NO_GROUPS_OR_FEATURES = ("linearise_groups", "random_features")
 NO_CODES = ("random_features",)  # random inputs are no codes of levels
@@ -126,6 +137,15 @@ CASES = {
     "warped-parts": Case(
         lambda width: (
             Warped(Matern52(0.8, 0.9) + Linear(LENGTHS(width)), CENTRES(width), SCALES(width)).on(tuple(range(width)))
+            * RBF(1.1, 1.2)
+        ),
+    ),
+    "projected": Case(lambda width: Projected(RBF(1.2, 0.8), mixing(width, 2)), _projected),
+    "projected-parts": Case(
+        lambda width: (
+            Projected(Matern52(0.8, LENGTHS(width)) + Linear(0.3, CENTRES(width)), mixing(width, width)).on(
+                tuple(reversed(range(width)))
+            )
             * RBF(1.1, 1.2)
         ),
     ),
