@@ -12,7 +12,7 @@ from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._periodic import Periodic, Seasonal
 from agp.kernels._projected import Projected
 from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
-from agp.kernels._warped import Warp, Warped
+from agp.kernels._warped import Warped
 
 __all__ = [
     "RBF",
@@ -35,7 +35,6 @@ __all__ = [
     "Seasonal",
     "Stationary",
     "Sum",
-    "Warp",
     "Warped",
     "Waves",
     "White",
@@ -48,3 +47,4 @@ __all__ = [
 # for other subpackages
 from agp.kernels._by_name import KERNELS, kernel_or_auto, parse_kernel
 from agp.kernels._stacks import count_settings
+from agp.kernels._warped import Warp

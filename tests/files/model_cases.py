@@ -54,7 +54,7 @@ KNOWN = {"weights": 0.1 + Y[:, 0] ** 2, "offset": 0.3 * X[:, 0], "noise": 0.2 + 
 """What is known of the rows."""
 
 KERNELS: dict[str, Callable[[], Any]] = {
-    **{case.build(2).short_name: partial(case.build, 2) for case in KERNEL_CASES.values() if case.textbook},
+    **{type(case.build(2)).__name__.lower(): partial(case.build, 2) for case in KERNEL_CASES.values() if case.textbook},
     "sum": lambda: Linear() + Constant(),
     "scaled": lambda: 2.0 * Matern32(),
     "active": lambda: RBF().on((1,)) + Linear().on([0]),
