@@ -1,6 +1,6 @@
 """Kernels of inputs whose skewed columns are warped."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -16,12 +16,11 @@ WIDTH = 0.5
 """The scale of a warp in interquartile ranges of the column."""
 
 
-@tree.model
-class Warp(tree.Part):
+class Warp(NamedTuple):
     """The function g of `Warped`, with the centres and scales [D] of the columns."""
 
-    centre: Array = tree.constant()
-    scale: Array = tree.constant()
+    centre: Array
+    scale: Array
 
     def __call__(self, X: Array, /) -> Array:
         """Return g(X) [..., N, D]."""
@@ -151,7 +150,7 @@ class Warped(Kernel):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         found = self.kernel.random_features(rng, count, width)
-        return Features(tuple(Term(tuple(_OfWarped(one, self.warp) for one in term.factors)) for term in found.terms))
+        return Features(tuple(Term(tuple(_OfWarped(one, *self.warp) for one in term.factors)) for term in found.terms))
 
     @property
     def floats_per_entry(self) -> int:  # type: ignore[override]
@@ -181,8 +180,10 @@ class _OfWarped(Blocks):
     """Blocks of warped inputs."""
 
     blocks: Blocks
-    warp: Warp
+    centre: Array = tree.constant()
+    scale: Array = tree.constant()
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        value, pull = self.blocks(self.warp(X))
-        return value, lambda bar: self.warp.pull(X, pull(bar))
+        warp = Warp(self.centre, self.scale)
+        value, pull = self.blocks(warp(X))
+        return value, lambda bar: warp.pull(X, pull(bar))
