@@ -30,7 +30,7 @@ def describe(estimator: Any) -> dict[str, str]:
         found["left out"] = ", ".join(map(str, here["left_out_"]))
     if "noise_by_" in here:
         found["noise"] = f"by {here['noise_by']!r}, standard deviations: {_deviations(here['noise_by_'])}"
-    if unused := _unused(estimator):
+    if unused := _list_unused(estimator):
         found["not used"] = ", ".join(unused)
     found["rows"] = f"{'' if here['model_']._holds_data else 'not '}stored in the model"
     if "bound_" in here:
@@ -45,7 +45,7 @@ def _deviations(variances: dict[Any, float]) -> str:
     return ", ".join([*shown[:MAX_SHOWN], *(["..."] if len(shown) > MAX_SHOWN else [])])
 
 
-def _unused(estimator: Any) -> list[str]:
+def _list_unused(estimator: Any) -> list[str]:
     """Return the names of the table columns on which the model does not depend."""
     names, sources = estimator.model_columns(), estimator.model_sources()
     unused = unused_columns(estimator.model_, tuple(names))

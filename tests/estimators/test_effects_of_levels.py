@@ -163,7 +163,7 @@ def test_an_order_hidden_behind_another_column_helps(monkeypatch):
     order = [with_effects.columns_.levels["clarity"][i] for i in np.argsort(with_effects.columns_.effects["clarity"])]
     assert order == ["I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF"]
     assert [*means.sort_values().index] != order
-    monkeypatch.setattr("agp.estimators._regressor.level_effects", lambda *_, **__: {})
+    monkeypatch.setattr("agp.estimators._search.level_effects", lambda *_, **__: {})
     without = fitted(table, y)
     assert without.model_columns() == ["size", "clarity"]
     gain = with_effects.log_density(new, truth) - without.log_density(new, truth)

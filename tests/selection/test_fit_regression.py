@@ -34,7 +34,7 @@ STAGES = {
     "larger": ["search", "train"],
     "exact": ["search", "train", "train"],
     "collapsed": ["search", "judge", "train", "train", "judge", "compare", "posterior"],
-    "near": ["search", "train", "neighbours"],
+    "near": ["search", "train", "metric", "neighbours"],
     "both": ["search", "train", "both"],
 }
 
