@@ -327,8 +327,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Store the result of a fit that chose the kernel, and the name of the method that it chose."""
         self._keep(result)
         self.method_, self.bound_, self.kernel_ = method, result.bound, result.kernel
-        columns = zip(*result.candidates, strict=True)
-        self.candidates_ = {name: [*column] for name, column in zip(Candidate._fields, columns, strict=True)}
+        self.candidates_ = {name: [one[i] for one in result.candidates] for i, name in enumerate(Candidate._fields)}
 
     @property
     def _seconds_per_fit(self) -> float | None:

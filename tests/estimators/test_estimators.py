@@ -187,3 +187,11 @@ def test_lists_and_whole_numbers_are_taken():
         GPRegressor().fit(whole.tolist(), Y.tolist()).predict(whole.tolist()),
         GPRegressor().fit(whole, Y).predict(whole),
     )
+
+
+def test_a_fit_without_time_has_a_model_and_no_candidates():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    with pytest.warns(ConvergenceWarning):
+        model = GPRegressor(max_seconds=1e-6).fit(X, X[:, 0])
+    assert model.candidates_["kernel"] == []
+    assert np.isfinite(model.predict(X, return_std=True)).all()
