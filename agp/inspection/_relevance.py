@@ -12,7 +12,7 @@ from agp.checks import check_whole
 from agp.errors import require
 from agp.inducing import Inducing, Points
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of, with_fewer_neighbours
-from agp.kernels import Kernel, Overlap, Stationary
+from agp.kernels import Kernel, Overlap, Stationary, pair_rows, variance_shares
 from agp.likelihoods import Transformed
 from agp.models import Model, level_probabilities
 from agp.processes import Deep
@@ -222,39 +222,19 @@ class _Shares:
     def __init__(self, subject: Subject, X: Host, seed: int) -> None:
         paths = [*columns_by_kernel(subject.model, subject.columns)]
         self.kernels = [path for path in paths if not any(path.startswith(f"{above}.") for above in paths)]
-        self.first, self.second = _pairs(X, seed)
-        self.masks = [np.isin(np.arange(X.shape[1]), group) for group in subject.groups.values()]
+        if len(X) < 2:
+            raise ValueError(
+                f"X has {len(X)} rows, but relevance needs differences between rows; pass at least two rows."
+            )
+        self.pairs, self.groups = pair_rows(X, PAIRS, generator(seed, 21)), [*subject.groups.values()]
 
     def __call__(self, model: Any) -> Host:
         kernels = tree.nodes(model, Kernel)
         return np.mean([self._of_kernel(kernels[path]) for path in self.kernels], axis=0)
 
     def _of_kernel(self, kernel: Kernel) -> Host:
-        X = self.first
-
-        def differences(Z: Host) -> float:
-            """Compute the average of E[(f(x) - f(z))^2] over pairs of rows, without white noise."""
-            pairs = [(X, X), (Z, Z), (X, Z)]
-            xx, zz, xz = (kernel.grouped_covariance(a[:, None, :], b[:, None, :])[0].mean() for a, b in pairs)
-            return xx + zz - 2.0 * xz
-
-        total = differences(self.second)
-        if not total > 0.0:
-            return np.zeros(len(self.masks))
-        found = [differences(np.where(mask, self.second, X)) for mask in self.masks]
-        return np.maximum(found, 0.0) / total
-
-
-def _pairs(X: Host, seed: int) -> tuple[Host, Host]:
-    """Return pairs of different rows: the shuffled rows of X [N, D], and the same rows shifted by one or more."""
-    N, rng = X.shape[0], generator(seed, 21)
-    if N < 2:
-        raise ValueError(f"X has {N} rows, but relevance needs differences between rows; pass at least two rows.")
-    order = rng.permutation(N)[:PAIRS]
-    shifts = range(1, 1 + min(N - 1, max(1, PAIRS // N)))
-    first = np.concatenate([order] * len(shifts))
-    second = np.concatenate([np.roll(order, shift) for shift in shifts])
-    return X[first], X[second]
+        shares = variance_shares(kernel, *self.pairs, self.groups)
+        return np.zeros(len(self.groups)) if shares is None else np.asarray(shares)
 
 
 def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:

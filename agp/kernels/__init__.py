@@ -46,5 +46,6 @@ __all__ = [
 
 # for other subpackages
 from agp.kernels._by_name import KERNELS, kernel_or_auto, parse_kernel
+from agp.kernels._relevance import pair_rows, variance_shares
 from agp.kernels._stacks import count_settings
 from agp.kernels._warped import Warp

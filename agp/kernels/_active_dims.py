@@ -1,17 +1,16 @@
 """Kernels on some of the input columns."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.kernels._base import Kernel
-from agp.kernels._composites import evaluate
 from agp.kernels._features import Features, scatter_columns, select_columns
-from agp.kernels._linearisation import Linearisation
+from agp.kernels._of_inputs import OfInputs
 
 
 @tree.model
-class ActiveDims(Kernel):
+class ActiveDims(OfInputs):
     """A kernel on selected input columns, k(x[columns], z[columns]), also written ``k.on(columns)``.
 
     Parameters
@@ -22,32 +21,15 @@ class ActiveDims(Kernel):
         Distinct columns of the inputs, counted from 0. Kernels for estimators may contain names of table columns.
     """
 
-    kernel: Kernel
     columns: tuple[int | str, ...]
-    takes_groups: ClassVar[bool] = True
 
     def _columns_within(self, columns: tuple[str, ...], /) -> tuple[str, ...]:
         named = dict(enumerate(columns))
         return tuple(named[i] for i in self.columns if i in named)
 
-    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        others = None if Z is None else select_columns(Z, self.columns)
-        return self._on(X.shape[-1], *evaluate(self.kernel, select_columns(X, self.columns), others))
-
-    def linearise(self, X: Array, /) -> Linearisation | None:
-        return self._linearise(self.kernel.linearise(select_columns(X, self.columns)))
-
-    def linearise_groups(self, X: Array, /) -> Linearisation | None:
-        return self._linearise(self.kernel.linearise_groups(select_columns(X, self.columns)))
-
-    def _linearise(self, found: Linearisation | None) -> Linearisation | None:
-        if found is None:
-            return None
-        return Linearisation(
-            found.K,
-            lambda K_bar: tree.cotangent(self, kernel=found.pull(K_bar)),
-            lambda a, W=None: tree.cotangent(self, kernel=found.times(a, W)),
-        )
+    def change_inputs(self, X: Array, /) -> tuple[Array, Pullback]:
+        width = X.shape[-1]
+        return select_columns(X, self.columns), lambda bar: scatter_columns(bar, self.columns, width)
 
     def inverse_scales(self, width: int, /) -> Array | None:
         factors = self.kernel.inverse_scales(len(self.columns))
@@ -69,41 +51,8 @@ class ActiveDims(Kernel):
         inside = tuple(d for d, column in enumerate(self.columns) if column in columns)
         return type(self)(self.kernel.with_categories(len(self.columns), inside), self.columns)
 
-    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._on(X.shape[1], *self.kernel.diag(select_columns(X, self.columns)))
-
-    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        K, pull = self.kernel.stacked_covariance(*(select_columns(x, self.columns) for x in inputs))
-        width = X.shape[1]
-        return K, lambda bar: tuple(scatter_columns(x, self.columns, width) for x in pull(bar))
-
-    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
-        variances, pull = self.kernel.stacked_variances(select_columns(X, self.columns))
-
-        def pullback(bar):
-            X_bar = pull(bar)
-            return None if X_bar is None else scatter_columns(X_bar, self.columns, X.shape[1])
-
-        return variances, pullback
-
-    def _on(self, width: int, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
-        def pullback(bar):
-            kernel_bar, *input_bars = pull(bar)
-            bar = tree.cotangent(self, kernel=kernel_bar)
-            return bar, *(scatter_columns(x, self.columns, width) for x in input_bars)
-
-        return K, pullback
-
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return self.kernel.random_features(rng, count, len(self.columns)).on(self.columns)
-
-    @property
-    def floats_per_entry(self) -> int:  # type: ignore[override]
-        return self.kernel.floats_per_entry
-
-    def scale_by(self, factor: Array | float, /) -> Kernel:
-        return type(self)(self.kernel.scale_by(factor), self.columns)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         self.check_columns(X.shape[1])

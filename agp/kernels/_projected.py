@@ -1,20 +1,19 @@
 """Kernels of linear combinations of the input columns."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_like
 from agp.kernels._base import Kernel
 from agp.kernels._categories import Overlap, times_overlap
-from agp.kernels._composites import evaluate
 from agp.kernels._features import Blocks, Features, Term, select_columns
-from agp.kernels._linearisation import Linearisation
+from agp.kernels._of_inputs import OfInputs, pull_unless_zero
 from agp.kernels._parameters import check_matrix
 
 
 @tree.model
-class Projected(Kernel):
+class Projected(OfInputs):
     """A kernel of linear combinations of the columns, k(W^T x, W^T z).
 
     A kernel with one lengthscale for each column describes functions that vary faster along some axes than along
@@ -44,38 +43,10 @@ class Projected(Kernel):
     True
     """
 
-    kernel: Kernel
     weights: Array = tree.constant()
-    takes_groups: ClassVar[bool] = True
 
-    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        others = None if Z is None else Z @ self.weights
-        return self._after(*evaluate(self.kernel, X @ self.weights, others))
-
-    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._after(*self.kernel.diag(X @ self.weights))
-
-    def _after(self, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
-        def pullback(bar):
-            kernel_bar, *bars = pull(bar)
-            return tree.cotangent(self, kernel=kernel_bar), *(_pull(self.weights, x_bar) for x_bar in bars)
-
-        return K, pullback
-
-    def linearise(self, X: Array, /) -> Linearisation | None:
-        return self._linearise(self.kernel.linearise(X @ self.weights))
-
-    def linearise_groups(self, X: Array, /) -> Linearisation | None:
-        return self._linearise(self.kernel.linearise_groups(X @ self.weights))
-
-    def _linearise(self, found: Linearisation | None) -> Linearisation | None:
-        if found is None:
-            return None
-        return Linearisation(
-            found.K,
-            lambda K_bar: tree.cotangent(self, kernel=found.pull(K_bar)),
-            lambda a, W=None: tree.cotangent(self, kernel=found.times(a, W)),
-        )
+    def change_inputs(self, X: Array, /) -> tuple[Array, Pullback]:
+        return X @ self.weights, lambda bar: bar @ self.weights.mT
 
     def metric_inputs(self, X: Array, /) -> Array:
         """Return the combinations, with columns of zeros if they are fewer than the columns of X."""
@@ -106,26 +77,10 @@ class Projected(Kernel):
         rows = [W[d] for d in numbers] if isinstance(W, list | tuple) else select_columns(W.mT, numbers).mT
         return type(self)(self.kernel, rows).on(numbers) * Overlap().on(columns)
 
-    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        K, pull = self.kernel.stacked_covariance(*(x @ self.weights for x in inputs))
-        return K, lambda bar: tuple(_pull(self.weights, x_bar) for x_bar in pull(bar))
-
-    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
-        variances, pull = self.kernel.stacked_variances(X @ self.weights)
-        return variances, lambda bar: _pull(self.weights, pull(bar))
-
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         found = self.kernel.random_features(rng, count, self.weights.shape[1])
         terms = (tuple(_OfProjected(one, self.weights) for one in term.factors) for term in found.terms)
         return Features(tuple(map(Term, terms)))
-
-    @property
-    def floats_per_entry(self) -> int:  # type: ignore[override]
-        return self.kernel.floats_per_entry
-
-    def scale_by(self, factor: Array | float, /) -> Kernel:
-        return type(self)(self.kernel.scale_by(factor), self.weights)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         self = tree.place_leaves(self, X)
@@ -138,10 +93,6 @@ class Projected(Kernel):
         self.kernel.check(self.weights.shape[1])
 
 
-def _pull(weights: Array, bar: Array | None) -> Array | None:
-    return None if bar is None else bar @ weights.mT
-
-
 @tree.model
 class _OfProjected(Blocks):
     """Blocks of linear combinations."""
@@ -151,4 +102,4 @@ class _OfProjected(Blocks):
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         value, pull = self.blocks(X @ self.weights)
-        return value, lambda bar: _pull(self.weights, pull(bar))
+        return value, lambda bar: pull_unless_zero(lambda x_bar: x_bar @ self.weights.mT, pull(bar))

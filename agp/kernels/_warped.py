@@ -1,15 +1,13 @@
 """Kernels of inputs whose skewed columns are warped."""
 
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_like
 from agp.chunking import column_spreads
-from agp.kernels._base import Kernel
-from agp.kernels._composites import evaluate
 from agp.kernels._features import Blocks, Features, Term
-from agp.kernels._linearisation import Linearisation
+from agp.kernels._of_inputs import OfInputs, pull_unless_zero
 from agp.kernels._parameters import check_per_column
 
 WIDTH = 0.5
@@ -28,10 +26,8 @@ class Warp(NamedTuple):
         xp = backend_of(X).xp
         return xp.where(is_warped, xp.asinh((X - self.centre) / scale), X)
 
-    def pull(self, X: Array, bar: Array | None, /) -> Array | None:
+    def pull(self, X: Array, bar: Array, /) -> Array:
         """Return the cotangent of X for that of g(X): dg/dx = 1 / sqrt(scale^2 + (x - centre)^2)."""
-        if bar is None:
-            return None
         scale, is_warped = self._scales(X)
         xp = backend_of(X).xp
         u = (X - self.centre) / scale
@@ -54,7 +50,7 @@ class Warp(NamedTuple):
 
 
 @tree.model
-class Warped(Kernel):
+class Warped(OfInputs):
     """A kernel of warped inputs, k(g(x), g(z)) with g(x)_d = arsinh((x_d - centre_d) / scale_d).
 
     The warp is linear within about one scale of the centre, and logarithmic further away. For columns that are skewed
@@ -87,10 +83,8 @@ class Warped(Kernel):
     True
     """
 
-    kernel: Kernel
     centre: Array | None = tree.constant(default=None, optional=True)
     scale: Array | None = tree.constant(default=None, optional=True)
-    takes_groups: ClassVar[bool] = True
 
     @property
     def warp(self) -> Warp:
@@ -99,36 +93,9 @@ class Warped(Kernel):
         assert self.scale is not None
         return Warp(self.centre, self.scale)
 
-    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        others = None if Z is None else self.warp(Z)
-        return self._after(inputs, *evaluate(self.kernel, self.warp(X), others))
-
-    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._after((X,), *self.kernel.diag(self.warp(X)))
-
-    def _after(self, inputs: tuple[Array, ...], K: Array, pull: Pullback) -> tuple[Array, Pullback]:
-        def pullback(bar):
-            kernel_bar, *bars = pull(bar)
-            warped = (self.warp.pull(x, x_bar) for x, x_bar in zip(inputs, bars, strict=True))
-            return tree.cotangent(self, kernel=kernel_bar), *warped
-
-        return K, pullback
-
-    def linearise(self, X: Array, /) -> Linearisation | None:
-        return self._linearise(self.kernel.linearise(self.warp(X)))
-
-    def linearise_groups(self, X: Array, /) -> Linearisation | None:
-        return self._linearise(self.kernel.linearise_groups(self.warp(X)))
-
-    def _linearise(self, found: Linearisation | None) -> Linearisation | None:
-        if found is None:
-            return None
-        return Linearisation(
-            found.K,
-            lambda K_bar: tree.cotangent(self, kernel=found.pull(K_bar)),
-            lambda a, W=None: tree.cotangent(self, kernel=found.times(a, W)),
-        )
+    def change_inputs(self, X: Array, /) -> tuple[Array, Pullback]:
+        warp = self.warp
+        return warp(X), lambda bar: warp.pull(X, bar)
 
     def metric_inputs(self, X: Array, /) -> Array:
         return self.kernel.metric_inputs(self.warp(X))
@@ -139,25 +106,9 @@ class Warped(Kernel):
     def category_levels(self, width: int, /) -> dict[int, int]:
         return self.kernel.category_levels(width)
 
-    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        K, pull = self.kernel.stacked_covariance(*map(self.warp, inputs))
-        return K, lambda bar: tuple(self.warp.pull(x, x_bar) for x, x_bar in zip(inputs, pull(bar), strict=True))
-
-    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
-        variances, pull = self.kernel.stacked_variances(self.warp(X))
-        return variances, lambda bar: self.warp.pull(X, pull(bar))
-
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         found = self.kernel.random_features(rng, count, width)
         return Features(tuple(Term(tuple(_OfWarped(one, *self.warp) for one in term.factors)) for term in found.terms))
-
-    @property
-    def floats_per_entry(self) -> int:  # type: ignore[override]
-        return self.kernel.floats_per_entry
-
-    def scale_by(self, factor: Array | float, /) -> Kernel:
-        return type(self)(self.kernel.scale_by(factor), self.centre, self.scale)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         self = tree.place_leaves(self, X)
@@ -166,6 +117,8 @@ class Warped(Kernel):
         for name in ("centre", "scale"):
             check_like(name, getattr(self, name), "X", X)
             check_per_column(self, name, X.shape[1])
+        if float(backend_of(X).xp.min(self.warp.scale)) < 0.0:
+            raise ValueError("Warped has a negative scale; pass positive scales, and 0 for columns to use as they are.")
         return type(self)(self.kernel.from_data(self.warp(X), variance), self.centre, self.scale)
 
     def check(self, width: int, /) -> None:
@@ -186,4 +139,4 @@ class _OfWarped(Blocks):
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         warp = Warp(self.centre, self.scale)
         value, pull = self.blocks(warp(X))
-        return value, lambda bar: warp.pull(X, pull(bar))
+        return value, lambda bar: pull_unless_zero(lambda x_bar: warp.pull(X, x_bar), pull(bar))

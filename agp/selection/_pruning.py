@@ -8,7 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.kernels import ActiveDims, Constant, Kernel, Overlap, Product, RandomEffects, Sum, Warped
+from agp.kernels import (
+    ActiveDims,
+    Constant,
+    Kernel,
+    Overlap,
+    Product,
+    RandomEffects,
+    Sum,
+    Warped,
+    pair_rows,
+    variance_shares,
+)
 from agp.priors import log_prior
 from agp.random import generator
 from agp.selection._climb import Climber, on_rows
@@ -104,29 +115,11 @@ def _gain(one: Trial, other: Trial) -> float:
 def relevances(kernel: Kernel, X: Any) -> npt.NDArray[np.float64]:
     """Return the share [D] of the prior variance of differences between rows of X [N, D] due to each column.
 
-    If x' is a row x with one entry of another row z, this is sum E[(f(x) - f(x'))^2] / sum E[(f(x) - f(z))^2]. A
-    column on which the function does not depend has the share 0. See `agp.inspection.kernel_relevance`.
+    See `agp.inspection.kernel_relevance`. If the function is constant, all shares are 1, so that no column is removed.
     """
-    rows = len(X)
-    order = generator(0, 36).permutation(rows)[:PAIRS]
-    shifts = range(1, 1 + max(1, min(rows - 1, PAIRS // rows)))
-    x = np.concatenate([X[order]] * len(shifts))
-    z = np.concatenate([X[np.roll(order, shift)] for shift in shifts])
-    own = _average(kernel, x, x)
-
-    def differences(other: Any) -> float:
-        return own + _average(kernel, other, other) - 2.0 * _average(kernel, x, other)
-
-    total = differences(z)
-    if not total > 0.0:
-        return np.ones(X.shape[1])
-    columns = np.arange(X.shape[1])
-    return np.asarray([max(differences(np.where(columns == d, z, x)), 0.0) / total for d in columns])
-
-
-def _average(kernel: Kernel, x: Any, z: Any) -> float:
-    """Return the average covariance of pairs of rows."""
-    return float(np.mean(kernel.grouped_covariance(x[:, None, :], z[:, None, :])[0]))
+    pairs = pair_rows(X, PAIRS, generator(0, 36))
+    shares = variance_shares(kernel, *pairs, ([d] for d in range(X.shape[1])))
+    return np.ones(X.shape[1]) if shares is None else np.asarray(shares)
 
 
 def narrow_kernel(kernel: Kernel, kept: Sequence[int], width: int) -> Kernel | None:

@@ -149,6 +149,11 @@ def test_a_wrong_number_of_scales_is_named(scale):
         Warped(agp.RBF(), 0.0, scale).from_data(rows_of()[0], 1.0)
 
 
+def test_a_negative_scale_is_refused():
+    with pytest.raises(ValueError, match=r"Warped has a negative scale; pass positive scales, and 0 for columns"):
+        Warped(agp.RBF(), 0.0, [1.0, 0.0, -2.0]).from_data(rows_of()[0], 1.0)
+
+
 def test_columns_can_be_removed_from_warped_kernels():
     X, _ = rows_of(40)
     kernel = as_arrays(Warped(Matern52(1.0, [0.5, 2.0, 1.0]) + Linear([0.1, 0.2, 0.3]), [1.0] * 3, [0.4, 0.0, 2.0]))
