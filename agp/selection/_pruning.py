@@ -115,8 +115,11 @@ def _gain(one: Trial, other: Trial) -> float:
 def relevances(kernel: Kernel, X: Any) -> npt.NDArray[np.float64]:
     """Return the share [D] of the prior variance of differences between rows of X [N, D] due to each column.
 
-    See `agp.inspection.kernel_relevance`. If the function is constant, all shares are 1, so that no column is removed.
+    See `agp.inspection.kernel_relevance`. If the function is constant, or there is one row, all shares are 1: no column
+    is removed.
     """
+    if X.shape[0] == 1:
+        return np.ones(X.shape[1])
     pairs = pair_rows(X, PAIRS, generator(0, 36))
     shares = variance_shares(kernel, *pairs, ([d] for d in range(X.shape[1])))
     return np.ones(X.shape[1]) if shares is None else np.asarray(shares)

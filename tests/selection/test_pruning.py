@@ -41,6 +41,10 @@ def test_shares_are_those_of_the_inspection():
     np.testing.assert_allclose(found, kernel_relevance(model).mean, atol=0.05)  # of other pairs of rows
 
 
+def test_columns_of_one_row_are_kept():
+    np.testing.assert_array_equal(relevances(RBF(), np.ones((1, 3))), np.ones(3))
+
+
 @pytest.mark.parametrize("kept", [(0,), (1, 2), (3, 4), (0, 3), (0, 1, 2, 4)])
 def test_a_kernel_of_fewer_columns_has_the_values_with_the_others_held_constant(kept):
     rng = np.random.default_rng(2)
