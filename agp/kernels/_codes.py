@@ -43,9 +43,10 @@ def of_patterns(
     for first in range(0, D, BITS):
         some = range(first, min(first + BITS, D))
         pattern, table = None, xp.zeros((1,), **like(weights))
-        for place, d in enumerate(some):
+        for d in reversed(some):  # the last bit is that of the first column
             bit = xp.astype(differ(x, z, d), xp.uint8)
-            pattern = bit if pattern is None else pattern + bit * 2**place
+            pattern = bit if pattern is None else pattern + pattern + bit
+        for d in some:
             weight = weights[d : d + 1]
             table = xp.concat([table + weight, table] if equal else [table, table + weight])
         yield B.look_up(f(table), pattern)
@@ -85,14 +86,16 @@ class CodedRows(NamedTuple):
     def _by_indicators(self, B: Backend, W: Array, a: Array, few: list[int]) -> list[Array]:
         """Return the sums [..., N, P] for some columns from the products of W with a times indicators of the levels."""
         xp, P = B.xp, a.shape[-1]
-        blocks = [a[..., :, None] * self._indicators(B, self.z, d, a)[..., :, None, :] for d in few]
+        of_z = [self._indicators(B, self.z, d, a)[..., :, None, :] for d in few]
+        of_x = of_z if self.x is self.z else [self._indicators(B, self.x, d, a)[..., :, None, :] for d in few]
+        blocks = [a[..., :, None] * indicators for indicators in of_z]
         flat = (xp.reshape(block, (*block.shape[:-2], -1)) for block in blocks)
         products = self._product(B, W, xp.concat([a, *flat], axis=-1))
         every, start, found = products[..., :P], P, []
-        for d, block in zip(few, blocks, strict=True):
+        for block, indicators in zip(blocks, of_x, strict=True):
             stop = start + P * block.shape[-1]
             by_level = xp.reshape(products[..., start:stop], (*products.shape[:-1], P, block.shape[-1]))
-            equal = xp.sum(by_level * self._indicators(B, self.x, d, a)[..., :, None, :], axis=-1)
+            equal = xp.sum(by_level * indicators, axis=-1)
             found.append(equal if self.equal else every - equal)
             start = stop
         return found

@@ -18,5 +18,5 @@ __all__ = [
 from agp.selection._fits import HYPERPARAMETERS, REGRESSION_METHODS
 from agp.selection._level_effects import level_effects
 from agp.selection._signal import NO_SIGNAL_VARIANCE
-from agp.selection._stages import EXACT_ROWS
+from agp.selection._sizes import EXACT_ROWS
 from agp.selection._targets import mean_log_slope, transform_of

@@ -25,7 +25,8 @@ from agp.selection._given import Columns, Data, Plan, check_categories, subsampl
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._race import takes_mixture
 from agp.selection._seasons import describe_times, moments_of
-from agp.selection._stages import Fit, is_exact
+from agp.selection._sizes import is_exact
+from agp.selection._stages import Fit
 from agp.selection._targets import transforms_to_compare
 from agp.selection._trial import ClassificationResult, RegressionResult
 from agp.selection._watch import Pieces, Watch

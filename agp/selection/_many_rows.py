@@ -199,7 +199,9 @@ def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
         return
     with ignore_repairs():
         passed = fit.compare(one)
-    if passed is None or fit.watch.is_done or passed.trial.score + FURTHER * passed.gain < score - TIE:
+    if passed is None or fit.watch.is_done:
+        return
+    if passed.trial.score + FURTHER * fit.sizes.further_gain(passed.gain, LARGE_COST) < score - TIE:
         return
     found = fit.grow(passed, LARGE_COST)
     if found is not None and found.log_density >= score - TIE:

@@ -75,6 +75,14 @@ def predicts(log_density: float, seen: Data, left_out: Data) -> bool:
     return left_out.observations * (log_density - alone) > HELD_OUT_CHANCE
 
 
+def why_nothing_learned(every: Data, *, held_out: bool) -> str:
+    """Return why a model of these rows predicts the mean. `held_out` tells which rows the comparison used."""
+    if every.X.shape[0] < 3:
+        return "two rows cannot tell whether the inputs predict the targets"
+    rows = "held-out" if held_out else "left-out"
+    return f"the inputs do not predict the targets: {rows} rows are predicted no better than by their mean"
+
+
 def constant_model(started: GPR, X: Array, one: Data, data: Data) -> GPR | None:
     """Return a model that predicts the mean and the variance of the targets; None if its mean function is no constant.
 

@@ -1,9 +1,10 @@
-"""The numbers of rows and of inducing inputs in the posterior of many rows."""
+"""The numbers of rows and of inducing inputs of posteriors."""
 
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from agp.backend import Array, backend_of
 from agp.selection._watch import Watch
 
 COST, LARGE_COST = 1e13, 2e11
@@ -11,9 +12,16 @@ COST, LARGE_COST = 1e13, 2e11
 they are compared with nearest rows."""
 MIN_GAIN_PER_ROW = 0.003
 """The minimum gain from doubling the inducing inputs, in nats per held-out row."""
+EXACT_ROWS = 4000
+"""The maximum number of rows of an exact GP."""
 PART, LEAST_SHARE = 0.7, 0.25
 """Constants for a time limit. `PART` is the fraction of the remaining time for the last pass. The last pass over all
 rows is omitted unless it can use at least `LEAST_SHARE` of the inducing inputs of a comparison."""
+
+
+def is_exact(method: str, X: Array) -> bool:
+    """Whether this method, or "auto", gives the exact posterior of rows X."""
+    return method == "gpr" or (method == "auto" and X.shape[0] <= EXACT_ROWS and not backend_of(X).is_lazy)
 
 
 class Sizes(NamedTuple):
@@ -42,6 +50,17 @@ class Sizes(NamedTuple):
         doublings = math.log2(self.most / self.few)
         return gain * 0.5**doublings > self.most / (2.0 * rows)
 
+    def further_gain(self, gain: float, cost: float) -> float:
+        """Return the gain from all inducing inputs that take at most `cost` operations, if doublings halve the gain.
+
+        `gain` is the gain from the last doubling, up to `few`.
+        """
+        return gain * (1.0 - self.few / max(self._most_at(cost), self.few))
+
+    def _most_at(self, cost: float) -> int:
+        """Return the number of inducing inputs whose pass over all rows takes at most `cost` operations."""
+        return min(self.most, int((cost / (2.0 * self.total)) ** 0.5))
+
     def affordable(self, gain: float, seconds: float, watch: Watch, cost: float = COST) -> int:
         """Return a number of inducing inputs that is affordable and worth the time; 0 if a pass would take too long.
 
@@ -49,7 +68,7 @@ class Sizes(NamedTuple):
         per row. `cost` is the maximum number of operations.
         """
         few = self.few
-        M = min(self.most, few * 2 ** _doublings(gain), int((cost / (2.0 * self.total)) ** 0.5))
+        M = min(few * 2 ** _doublings(gain), self._most_at(cost))
         M = M if 1.25 * few <= M else few
         if watch.limit is None:
             return M

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agp.backend import Array, asarray_like, backend_of
+from agp.backend import asarray_like
 from agp.bounds import evidence_and_left_out
 from agp.likelihoods import Transform
 from agp.models import GPR, GPRMixture
@@ -37,16 +37,23 @@ from agp.selection._signal import (
     constant_model,
     predicts,
     predicts_left_out,
+    why_nothing_learned,
 )
 from agp.selection._sizes import COST, Sizes
-from agp.selection._targets import choose_transform, in_own_units, mean_log_slope, mix_transforms, transform_targets
+from agp.selection._targets import (
+    choose_transform,
+    in_own_units,
+    mean_log_slope,
+    mix_transforms,
+    predicts_better,
+    transform_targets,
+)
 from agp.selection._trial import Candidate, Found, RegressionResult, Trial, best_of_kernels, close_to_best, sort_trials
 from agp.selection._watch import Pieces, Watch
 from agp.training import fit
 
-LARGER, SAMPLED_ROWS, EXACT_ROWS = 2000, 3200, 4000
-"""The number of rows for training the best candidates, that for a last training before a collapsed posterior, and the
-maximum number of rows of an exact GP."""
+LARGER, SAMPLED_ROWS = 2000, 3200
+"""The number of rows for training the best candidates, and that for a last training before a collapsed posterior."""
 TRAIN_STEPS, SAMPLED_STEPS, REVIVAL_STEPS, WIDE_STEPS, LAST_STEPS, POLISH_STEPS = 8, 12, 6, 1, 3, 20
 """The maximum numbers of evaluations: on up to `LARGER` rows for an exact and for a collapsed posterior, after a
 revival, in float64 after float32, on more than `LARGER` rows, and for the last training on at most `SAMPLE` rows."""
@@ -75,11 +82,6 @@ posterior takes `POSTERIOR_SHARE` times the operations of an evaluation, and may
 time is left."""
 
 
-def is_exact(method: str, X: Array) -> bool:
-    """Whether this method, or "auto", gives the exact posterior of rows X."""
-    return method == "gpr" or (method == "auto" and X.shape[0] <= EXACT_ROWS and not backend_of(X).is_lazy)
-
-
 class Passed(NamedTuple):
     """A candidate with its held-out log density for few inducing inputs."""
 
@@ -96,14 +98,6 @@ class Passed(NamedTuple):
 
 def _kind(data: Data) -> str:
     return f"the exact posterior of {data.X.shape[0]:,} rows"
-
-
-def _no_signal(best: Found, every: Data) -> str:
-    """Return why nothing was learned."""
-    if every.X.shape[0] < 3:
-        return "two rows cannot tell whether the inputs predict the targets"
-    rows = "held-out" if best.held_out else "left-out"
-    return f"the inputs do not predict the targets: {rows} rows are predicted no better than by their mean"
 
 
 class Fit:
@@ -219,18 +213,21 @@ class Fit:
             return found
         sample = self.on_host(self.rows.first(SAMPLE))
         with self.watch.stage("transforms", sample.X.shape[0], SHARES["transforms"]):
-            transform, tried = choose_transform(self.plan, self.climb, found[0], sample)
+            choice, tried = choose_transform(self.plan, self.climb, found[0], sample)
         self.candidates += tried
-        if transform is None or self.watch.is_done:
+        if choice.transform is None or self.watch.is_done:
             return found
         rows, best = self.rows, self.best
-        self._use(transform)
+        self._use(choice.transform)
+        again: list[Trial] = []
         try:
-            found = self._race("search again", compete=compete) or found
+            again = self._race("search again", compete=compete)
+            if again and choice.is_doubtful and not predicts_better(again[0], found[0], choice.transform, sample):
+                again, self.best = [], best
         finally:
-            if self.best is best:  # the search ended before it found anything
+            if self.best is best:  # the transform is worse, or the search ended before it found anything
                 self.rows, self.transform = rows, None
-        return found
+        return again or found
 
     def _race(self, stage: str, *, compete: bool) -> list[Trial]:
         """Compare starts and kernels on the sample."""
@@ -484,7 +481,8 @@ class Fit:
                 sample, one = self.rows.first(SAMPLE), self.rows.first(1)
                 constant = constant_model(self._initialise(), sample.X, one, every)
             model = model if constant is None else constant
-            message = f"{_no_signal(best, every)}; {message if constant is None else 'the model predicts the mean'}"
+            reason = why_nothing_learned(every, held_out=best.held_out)
+            message = f"{reason}; {message if constant is None else 'the model predicts the mean'}"
         return RegressionResult(
             model,
             **watch.record(),

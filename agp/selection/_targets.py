@@ -17,7 +17,7 @@ from agp.selection._climb import Climber, StageOver, ignore_repairs
 from agp.selection._given import Data, Plan, average
 from agp.selection._race import Mixed, mix
 from agp.selection._seasons import Times
-from agp.selection._signal import CHANCE
+from agp.selection._signal import CHANCE, CLEAR
 from agp.selection._trial import Candidate, Trial
 
 RATIO, POWER_RATIO = 2.0, 4.0
@@ -200,17 +200,45 @@ class Compared(NamedTuple):
     """The log evidence in nats per observation."""
 
 
-def choose_transform(plan: Plan, climb: Climber, best: Trial, sample: Data) -> tuple[Transform | None, list[Candidate]]:
-    """Choose a transform of the targets of a sample, of which `best` is an exact GP. Also return the candidates."""
+class Choice(NamedTuple):
+    """A transform to search with, or none."""
+
+    transform: Transform | None = None
+    is_doubtful: bool = False
+    """Whether only the evidence prefers the transform, so that the best candidates with and without it must decide."""
+
+
+def choose_transform(plan: Plan, climb: Climber, best: Trial, sample: Data) -> tuple[Choice, list[Candidate]]:
+    """Choose a transform of the targets of a sample, of which `best` is an exact GP. Also return the candidates.
+
+    The kernel that is the best without a transform may predict a few rows so badly with one that the left-out rows
+    hide its gain, though other kernels would not.
+    """
     tried: list[Candidate] = []
     transforms = candidates_of(plan.transforms, sample)
     if not transforms or best.model.X.shape[0] != sample.X.shape[0]:
-        return None, tried
+        return Choice(), tried
     try:
         found = _compare(climb, best, sample, transforms, tried)
     except StageOver:
-        return None, tried
-    return _simplest(found, sample).transform, tried
+        return Choice(), tried
+    chosen = _simplest(found, sample).transform
+    likely = max(found, key=lambda one: one.evidence if math.isfinite(one.evidence) else -math.inf)
+    if chosen is None and sample.observations * (likely.evidence - found[0].evidence) > CLEAR:
+        return Choice(likely.transform, is_doubtful=True), tried
+    return Choice(chosen), tried
+
+
+def predicts_better(with_transform: Trial, without: Trial, transform: Transform, sample: Data) -> bool:
+    """Whether a candidate for transformed targets predicts left-out rows of the sample better, by more than chance."""
+    y, weights = sample.targets_on_host()
+    slopes = transform.log_slope(y)[:, 0]
+    own = _add(with_transform.scores, float(average(slopes, weights)))
+    found = [
+        Compared(None, _left_out(without.model), without.scores.evidence),
+        Compared(transform, _left_out(with_transform.model) + slopes, own.evidence),
+    ]
+    return _simplest(found, sample).transform is not None
 
 
 def mix_transforms(

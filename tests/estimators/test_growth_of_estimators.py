@@ -61,9 +61,10 @@ def test_a_classifier_does_as_well(monkeypatch):
 
 @pytest.mark.long
 def test_many_rows_of_a_regression_find_it_by_default(monkeypatch):
-    for name, rows in {"SAMPLE": 60, "LARGER": 100, "EXACT_ROWS": 150, "FEW": 32}.items():
+    for name, rows in {"SAMPLE": 60, "LARGER": 100, "FEW": 32}.items():
         monkeypatch.setattr(f"agp.selection._stages.{name}", rows)
-    monkeypatch.setattr("agp.estimators._regressor.EXACT_ROWS", 150)
+    for module in ("estimators._regressor", "selection._sizes"):
+        monkeypatch.setattr(f"agp.{module}.EXACT_ROWS", 150)
     model = GPRegressor(method="sgpr", random_state=0).fit(X, Y)
     assert model.method_ == "sgpr"
     assert model.model_.process.inducing.count >= 32

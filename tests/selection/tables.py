@@ -17,7 +17,6 @@ SIZES = {
     "_stages": {
         "SAMPLE": 24,
         "LARGER": 40,
-        "EXACT_ROWS": 60,
         "SAMPLED_ROWS": 60,
         "COMPARED_ROWS": 80,
         "FEW": 8,
@@ -30,6 +29,7 @@ SIZES = {
     },
     "_race": {"SAMPLE": 24, "RACE_ROWS": 12, "SMALL": 20, "HEAT_STEPS": 2, "RACE_STEPS": 4, "STEPS": 5},
     "_kernel": {"SAMPLE": 24},
+    "_sizes": {"EXACT_ROWS": 60},
     "_near": {
         "WITH_INDUCING": 8,
         "INDUCING": 10,

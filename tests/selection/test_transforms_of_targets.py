@@ -9,6 +9,7 @@ import agp
 from agp import to_numpy
 from agp.likelihoods import Log, Logit, YeoJohnson
 from agp.selection import fit_regression, transform_of
+from agp.selection._targets import Choice, choose_transform
 
 pytestmark = pytest.mark.usefixtures("full_size")
 
@@ -66,6 +67,44 @@ def test_targets_that_need_no_transform_give_the_same_model():
     positive = fit_regression(X, F - F.min() + 0.1, **MODE)
     assert positive.transform is None
     assert {" of log"} <= {one.kernel[-7:] for one in positive.candidates}
+
+
+@pytest.fixture
+def doubtful(monkeypatch):
+    """The left-out rows of the kernel that is the best without a transform never prefer one."""
+    asked = []
+
+    def choose(*given):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("agp.selection._targets._simplest", lambda found, _: found[0])
+            choice, tried = choose_transform(*given)
+        asked.append(choice)
+        return choice, tried
+
+    monkeypatch.setattr("agp.selection._stages.choose_transform", choose)
+    return asked
+
+
+@pytest.mark.parametrize("way", ["exact", "collapsed", "near"])
+def test_a_transform_that_only_the_evidence_prefers_has_a_search_of_its_own(way, doubtful):
+    found = fit_regression(X, KINDS["log"][0], **WAYS[way])
+    assert [(type(one.transform), one.is_doubtful) for one in doubtful] == [(Log, True)]
+    assert isinstance(found.transform, Log)
+
+
+@pytest.mark.parametrize("way", ["exact", "collapsed", "near"])
+def test_the_search_with_a_doubtful_transform_is_forgotten_if_it_is_no_better(way, doubtful, monkeypatch):
+    monkeypatch.setattr("agp.selection._stages.predicts_better", lambda *_: False)
+    y = KINDS["log"][0]
+    found, plain = fit_regression(X, y, **WAYS[way]), fit_regression(X, y, **WAYS[way] | {"transforms": None})
+    assert doubtful[0].is_doubtful
+    assert found.transform is None
+    assert bits(found)[:2] == bits(plain)[:2]  # the model and its scores; the candidates with a transform are listed
+
+
+def test_no_transform_is_doubtful_without_a_gain_in_evidence(doubtful):
+    fit_regression(X, F - F.min() + 0.1, **MODE)
+    assert doubtful == [Choice()]
 
 
 @pytest.mark.parametrize("name", KINDS)
