@@ -213,7 +213,7 @@ class Fit:
             return found
         sample = self.on_host(self.rows.first(SAMPLE))
         with self.watch.stage("transforms", sample.X.shape[0], SHARES["transforms"]):
-            choice, tried = choose_transform(self.plan, self.climb, found[0], sample)
+            choice, tried = choose_transform(self.plan, self.climb, found[0], sample, self.rows.data)
         self.candidates += tried
         if choice.transform is None or self.watch.is_done:
             return found

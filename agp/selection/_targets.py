@@ -27,8 +27,9 @@ SKEWNESS_GAIN = 0.02
 """A power is compared only if the targets alone gain so many nats per row, and more than chance."""
 TRIAL_STEPS, TRIAL_MARGIN = 5, 0.02
 """The maximum number of evaluations for a candidate, and how many nats per row it may seem to remain behind."""
-WIDENED = 0.005
-"""If targets lie at an end of their interval, both ends move outwards by this fraction of its length."""
+WIDENED, NEAR_END = 0.005, 0.05
+"""If targets lie at an end of their interval, both ends move outwards by `WIDENED` times its length, and also if no
+target is within `NEAR_END` times its length of an end: no target tells that the ends cannot be reached."""
 PERCENT, NEAR_PERCENT, HALF = 100.0, 90.0, 50.0
 """Targets from 0 to 100 may be percentages if the largest is 100, or if it is above `NEAR_PERCENT` and the median above
 `HALF`. Otherwise they may be prices, say, and further targets may be above 100."""
@@ -36,6 +37,8 @@ LEAST_ROWS = 10
 """The smallest number of rows for which transforms are compared."""
 CLIP = 3.0
 """The largest difference in nats between the densities of a row that counts fully."""
+POWER_ROWS = 10_000
+"""The maximum number of targets for the power and the scale."""
 POWERS, SCALES = np.linspace(0.0, 2.0, 41), (1.0, 0.5, 0.25, 0.125)
 """The powers, and the scales as fractions of the spread, whose likelihoods are compared."""
 
@@ -87,7 +90,7 @@ def transform_of(name: str, y: Any, weights: Any = None) -> Transform:
 
     "yeo-johnson" has the power and the scale with the largest likelihood of the targets alone, if the transformed
     targets are normal. The interval of "logit" is from 0 to 1 or, for larger targets, from 0 to 100; if targets lie at
-    its ends, both ends move outwards by 0.005 times its length.
+    its ends, or if none is within 5 % of them, both ends move outwards by 0.005 times its length.
 
     Raises
     ------
@@ -117,15 +120,20 @@ def _interval(y: Any) -> Logit:
         raise ValueError(
             f"the transform 'logit' needs targets from 0 to 1, or from 0 to 100, but y has {some:g}; use another."
         )
-    wider = WIDENED * upper if y.min() == 0.0 or y.max() == upper else 0.0
+    apart = min(y.min(), upper - y.max()) / upper
+    wider = 0.0 if 0.0 < apart < NEAR_END else WIDENED * upper
     return Logit(0.0 - wider, upper + wider)
 
 
 def _fit_power(y: Any, w: Any) -> YeoJohnson:
     """Return the Yeo-Johnson transform with the largest likelihood of targets [N] with weights, centred at the median.
 
-    The likelihood is compared on a grid; the power is then the peak of a parabola through the best three values.
+    The likelihood is compared on a grid; the power is then the peak of a parabola through the best three values. It is
+    that of at most `POWER_ROWS` targets at equal steps of their ranks.
     """
+    if len(y) > POWER_ROWS:
+        order = np.argsort(y, kind="stable")[np.linspace(0, len(y) - 1, POWER_ROWS).round().astype(int)]
+        y, w = y[order], w[order]
     centre, low, high = _weighted_quantiles(y, w, (0.5, 0.25, 0.75))
     spread = (high - low) / 1.349 or math.sqrt(np.average((y - centre) ** 2, weights=w))
     if not spread > 0.0:
@@ -208,14 +216,19 @@ class Choice(NamedTuple):
     """Whether only the evidence prefers the transform, so that the best candidates with and without it must decide."""
 
 
-def choose_transform(plan: Plan, climb: Climber, best: Trial, sample: Data) -> tuple[Choice, list[Candidate]]:
-    """Choose a transform of the targets of a sample, of which `best` is an exact GP. Also return the candidates.
+def choose_transform(
+    plan: Plan, climb: Climber, best: Trial, sample: Data, every: Data
+) -> tuple[Choice, list[Candidate]]:
+    """Choose a transform of the targets of all rows by a sample, of which `best` is an exact GP.
+
+    Also return the candidates. The constants of the transforms are those of all targets, which may have zeros or ends
+    of an interval that the sample lacks.
 
     The kernel that is the best without a transform may predict a few rows so badly with one that the left-out rows
     hide its gain, though other kernels would not.
     """
     tried: list[Candidate] = []
-    transforms = candidates_of(plan.transforms, sample)
+    transforms = candidates_of(plan.transforms, every)
     if not transforms or best.model.X.shape[0] != sample.X.shape[0]:
         return Choice(), tried
     try:

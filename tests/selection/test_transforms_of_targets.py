@@ -126,8 +126,15 @@ def test_weights_count_as_repetitions():
     assert isinstance(fit_regression(X, y, weights=weights, **WAYS["exact"]).transform, YeoJohnson)
 
 
-def test_the_interval_is_widened_only_if_targets_lie_at_an_end():
-    for y, ends in (([0.2, 0.9], (0.0, 1.0)), ([0.0, 0.9], (-0.005, 1.005)), ([3.0, 100.0], (-0.5, 100.5))):
+def test_the_interval_is_widened_unless_targets_are_near_an_end_but_not_at_it():
+    for y, ends in (
+        ([0.02, 0.9], (0.0, 1.0)),
+        ([0.2, 0.98], (0.0, 1.0)),
+        ([0.0, 0.9], (-0.005, 1.005)),
+        ([0.2, 0.9], (-0.005, 1.005)),
+        ([3.0, 100.0], (-0.5, 100.5)),
+        ([60.0, 90.0], (-0.5, 100.5)),
+    ):
         assert transform_of("logit", np.asarray(y)).support == ends
 
 
