@@ -20,7 +20,7 @@ from agp.selection._seasons import Times
 from agp.selection._signal import CHANCE, CLEAR
 from agp.selection._trial import Candidate, Trial
 
-RATIO, POWER_RATIO = 2.0, 4.0
+RATIO, POWER_RATIO = 2.0, 3.0
 """Transforms are compared only if their slope at some targets is more than so many times that at others. A power must
 be further from linear, because two numbers were fitted to the targets."""
 SKEWNESS_GAIN = 0.02
