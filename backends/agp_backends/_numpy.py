@@ -16,12 +16,9 @@ import scipy.special
 
 from agp.backend import Array, Backend, is_row_major
 from agp.chunking import row_ranges
+from agp_backends._lapack import BLOCK, PANEL, clear_tiny, inverse_upper, routines
 from agp_backends._threads import one_thread
 
-BLOCK = 64
-"""Number of rows per block of a triangular solve."""
-PANEL = 128
-"""Number of rows or columns per panel of a triangular product."""
 TILE = 2**14
 """Number of entries that an elementwise operation processes together; a few such pieces fit into the caches."""
 MIN_ROWS = 32
@@ -34,29 +31,6 @@ MAX_SMALL_ENTRIES = 2**10
 """Maximum number of entries in arrays that are concatenated with others."""
 MAX_ARRAY_BYTES = 2**25 - 2**16
 """Size in bytes, just below the largest block for which glibc's allocator adapts its thresholds."""
-
-
-@functools.cache
-def _routines(*names: str, dtype: np.dtype) -> list[Callable]:
-    """BLAS or LAPACK routines for a dtype."""
-    lapack = names[0] in ("potrf", "trtri", "lauum")
-    found = scipy.linalg.get_lapack_funcs if lapack else scipy.linalg.get_blas_funcs
-    return found(names, dtype=dtype)
-
-
-def _inverse_upper(U: Array) -> Array:
-    """Inverse of an upper triangular matrix, from those of two diagonal blocks. The entries below are zero, if U's are.
-
-    Larger products than those of LAPACK's trtri take up to half of its time.
-    """
-    trtri, trmm = *_routines("trtri", dtype=U.dtype), *_routines("trmm", dtype=U.dtype)
-    M = U.shape[0]
-    if M <= PANEL:
-        return trtri(U, lower=False)[0]
-    out, h = np.empty_like(U, order="F"), BLOCK * ((M + BLOCK) // (2 * BLOCK))
-    out[:h, :h], out[h:, h:], out[h:, :h] = _inverse_upper(U[:h, :h]), _inverse_upper(U[h:, h:]), 0.0
-    out[:h, h:] = trmm(-1.0, out[h:, h:], trmm(1.0, out[:h, :h], U[:h, h:]), side=1)
-    return out
 
 
 def _reduction(ufunc: np.ufunc) -> Callable[..., Array]:
@@ -198,7 +172,7 @@ class NumpyBackend(Backend):
         if A.ndim > 2:
             return self._cholesky_each(A.copy(), clean=True)
         # potrf on the transposed, Fortran-ordered view of a symmetric matrix gives U^T U = A, and U^T is L in C order
-        (potrf,) = _routines("potrf", dtype=A.dtype)
+        (potrf,) = routines("potrf", dtype=A.dtype)
         with THREADS.threads_for(A.shape[-1] ** 3 / 3):
             upper, info = potrf(A.T, lower=False, clean=True)
         return upper.T if info == 0 else np.full_like(A, np.nan)
@@ -208,7 +182,7 @@ class NumpyBackend(Backend):
         if A.shape[-1] <= MAX_STACKED:
             with contextlib.suppress(np.linalg.LinAlgError):  # one of the matrices is not positive definite
                 return np.linalg.cholesky(A)
-        (potrf,) = _routines("potrf", dtype=A.dtype)
+        (potrf,) = routines("potrf", dtype=A.dtype)
         for L in A:
             if potrf(L.T, lower=False, clean=clean, overwrite_a=True)[1] != 0:
                 L[...] = np.nan
@@ -218,10 +192,10 @@ class NumpyBackend(Backend):
         if B.ndim > 2:
             return self._solve_each(L, B, transpose)
         if B.shape[1] == 1 and L.flags.c_contiguous:  # reading L dominates the time; BLAS is fastest for a vector
-            (trsv,) = _routines("trsv", dtype=np.result_type(L, B))
+            (trsv,) = routines("trsv", dtype=np.result_type(L, B))
             return trsv(L.T, B[:, 0], lower=0, trans=int(not transpose))[:, None]
         if L.shape[0] <= BLOCK and B.size <= TILE:
-            (trsm,) = _routines("trsm", dtype=L.dtype if L.dtype == B.dtype else np.result_type(L, B))
+            (trsm,) = routines("trsm", dtype=L.dtype if L.dtype == B.dtype else np.result_type(L, B))
             return trsm(1.0, L.T, B.T, side=1, lower=0, trans_a=int(transpose)).T
         with THREADS.threads_for(L.shape[0] * B.size):
             return self._substitute(L, B, transpose)
@@ -232,7 +206,7 @@ class NumpyBackend(Backend):
         if G < MIN_STACKED or M > MAX_STACKED:
             L, found, trans = np.ascontiguousarray(L), np.empty_like(B), int(not transpose)
             if N == 1:
-                (trsv,) = _routines("trsv", dtype=L.dtype)
+                (trsv,) = routines("trsv", dtype=L.dtype)
                 for g in range(G):
                     found[g, :, 0] = trsv(L[g].T, B[g, :, 0], lower=0, trans=trans)
             else:
@@ -270,7 +244,7 @@ class NumpyBackend(Backend):
         # Blocked substitution is as exact as unblocked substitution and faster: most operations become products. These
         # use SciPy's BLAS as well, since threads of NumPy's BLAS would wait for those of SciPy. An array in C order is
         # its transpose in the Fortran order of BLAS: the equations are X_i^T L_ii^T = rows^T, or X_i^T L_ii = rows^T.
-        gemm, trsm = _routines("gemm", "trsm", dtype=np.result_type(L, B))
+        gemm, trsm = routines("gemm", "trsm", dtype=np.result_type(L, B))
         M = L.shape[0]
         X = np.empty(B.shape, dtype=trsm.dtype)
         blocks = [slice(start, min(start + BLOCK, M)) for start in range(0, M, BLOCK)]
@@ -413,21 +387,22 @@ class NumpyBackend(Backend):
 
     def triangular_inverse(self, L: Array, /) -> Array:
         with THREADS.threads_for(L.shape[-1] ** 3 / 3):
-            return _inverse_upper(L.T).T
+            return inverse_upper(L.T).T
 
     def lower_cholesky(self, A: Array, d: Array, /) -> Array:
         if A.ndim > 2:
             return self._cholesky_each(self.add_diagonal(A, d), clean=False)
-        (potrf,) = _routines("potrf", dtype=A.dtype)
+        (potrf,) = routines("potrf", dtype=A.dtype)
         with THREADS.threads_for(A.shape[-1] ** 3 / 3):
-            upper, info = potrf(self.add_diagonal(A, d).T, lower=False, clean=False, overwrite_a=True)
-        return upper.T if info == 0 else np.full_like(A, np.nan)
+            moved = clear_tiny(self.add_diagonal(A, d), lower=True)
+            upper, info = potrf(moved.T, lower=False, clean=False, overwrite_a=True)
+        return clear_tiny(upper.T, lower=True) if info == 0 else np.full_like(A, np.nan)
 
     def lower_inverse_from_cholesky(self, L: Array, /) -> Array:
         # L in C order is an upper factor U in LAPACK's order; lauum computes a triangle of U^-1 U^-T
-        (lauum,) = _routines("lauum", dtype=L.dtype)
+        (lauum,) = routines("lauum", dtype=L.dtype)
         with THREADS.threads_for(2 * L.shape[-1] ** 3 / 3):
-            inverse, _ = lauum(_inverse_upper(L.T), lower=False, overwrite_c=True)
+            inverse, _ = lauum(inverse_upper(L.T), lower=False, overwrite_c=True)
         return inverse.T
 
     def lower_tiles(
@@ -451,9 +426,9 @@ class NumpyBackend(Backend):
 
     def symmetric_product(self, A: Array, X: Array, /) -> Array:
         if X.shape[1] == 1:  # reading A dominates the time
-            (symv,) = _routines("symv", dtype=A.dtype)
+            (symv,) = routines("symv", dtype=A.dtype)
             return symv(1.0, A.T, X[:, 0], lower=0)[:, None]
-        (symm,) = _routines("symm", dtype=A.dtype)
+        (symm,) = routines("symm", dtype=A.dtype)
         with THREADS.threads_for(A.size * X.shape[1]):
             return symm(1.0, A.T, X.T, side=1, lower=0).T  # X^T A, whose factors and result are in Fortran order
 

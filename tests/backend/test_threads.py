@@ -120,8 +120,8 @@ def test_factorisations_ask_by_their_size(monkeypatch, name, operation):
         found.append(counts())
         return routine(*args, **settings)
 
-    monkeypatch.setattr(_numpy, "_routines", lambda *names, dtype: (watched,))
-    monkeypatch.setattr(_numpy, "_inverse_upper", np.copy)
+    monkeypatch.setattr(_numpy, "routines", lambda *names, dtype: (watched,))
+    monkeypatch.setattr(_numpy, "inverse_upper", np.copy)
     monkeypatch.setattr(_threads, "_free", lambda: 8)
     monkeypatch.setattr(_threads, "MIN_OPERATIONS", 20**3 / 3)
     call = getattr(get_backend("numpy"), operation)
