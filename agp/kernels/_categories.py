@@ -31,6 +31,9 @@ class _OfLevels(Kernel):
         """Return the number of levels of each column, 0 if it is unknown."""
         return (self.levels,) * width if isinstance(self.levels, int) else self.levels
 
+    def _codes(self, X: Array) -> Array:
+        return codes_of(X, self._levels(X.shape[-1]))
+
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:  # noqa: ARG002
         return self
 
@@ -149,7 +152,7 @@ class Overlap(_OfLevels):
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         B, width = backend_of(X), X.shape[-1]
-        x, z = codes_of(X), codes_of(X if Z is None else Z)
+        x, z = self._codes(X), self._codes(X if Z is None else Z)
         K = self._correlations(B, x, z, self._weights(width))
 
         def pullback(K_bar):
@@ -164,7 +167,7 @@ class Overlap(_OfLevels):
         return ones, lambda _: (tree.cotangent(self, lengthscale=zero), None)
 
     def linearise(self, X: Array, /) -> Linearisation:
-        B, width, x = backend_of(X), X.shape[1], codes_of(X)
+        B, width, x = backend_of(X), X.shape[1], self._codes(X)
         weights = self._weights(width)
 
         def tile(i: int, j: int) -> tuple[Array]:
@@ -180,7 +183,7 @@ class Overlap(_OfLevels):
         )
 
     def linearise_groups(self, X: Array, /) -> Linearisation:
-        B, width, x = backend_of(X), X.shape[-1], codes_of(X)
+        B, width, x = backend_of(X), X.shape[-1], self._codes(X)
         K = self._correlations(B, x, x, self._weights(width))
 
         rows = CodedRows(x, x, self._levels(width), equal=False)
@@ -196,7 +199,7 @@ class Overlap(_OfLevels):
         return tree.cotangent(self, lengthscale=by_column if self.lengthscale.ndim else xp.sum(by_column, axis=-1))
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        xp, x, z = backend_of(X).xp, codes_of(X), codes_of(X if Z is None else Z)
+        xp, x, z = backend_of(X).xp, self._codes(X), self._codes(X if Z is None else Z)
         differs = xp.stack([xp.astype(differ(x, z, d), X.dtype) for d in range(X.shape[1])], axis=-1)
         exponents, _ = weighted_columns(differs, 0.5 / (self.lengthscale * self.lengthscale))
         return xp.exp(-exponents), lambda _: self._zeros(X, Z)
@@ -272,7 +275,7 @@ class RandomEffects(_OfLevels):
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         B = backend_of(X)
-        x, z = codes_of(X), codes_of(X if Z is None else Z)
+        x, z = self._codes(X), self._codes(X if Z is None else Z)
 
         def pullback(K_bar):
             rows = CodedRows(x, z, self._levels(X.shape[-1]), equal=True)
@@ -289,7 +292,7 @@ class RandomEffects(_OfLevels):
         return B.xp.zeros((X.shape[0],), **like(X)) + B.xp.sum(self._by_column(width)), pullback
 
     def linearise(self, X: Array, /) -> Linearisation:
-        B, width, x = backend_of(X), X.shape[1], codes_of(X)
+        B, width, x = backend_of(X), X.shape[1], self._codes(X)
         variances = self._by_column(width)
 
         def tile(i: int, j: int) -> tuple[Array]:
@@ -304,7 +307,7 @@ class RandomEffects(_OfLevels):
         return Linearisation(K, lambda K_bar: self._bar(rows.total(B, K_bar)), times)
 
     def linearise_groups(self, X: Array, /) -> Linearisation:
-        B, x = backend_of(X), codes_of(X)
+        B, x = backend_of(X), self._codes(X)
         K = sum_where(B, x, x, self._by_column(X.shape[-1]), equal=True)
         rows = CodedRows(x, x, self._levels(X.shape[-1]), equal=True)
 
@@ -319,7 +322,7 @@ class RandomEffects(_OfLevels):
         return tree.cotangent(self, variance=by_column if self.variance.ndim else xp.sum(by_column, axis=-1))
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        xp, x, z = backend_of(X).xp, codes_of(X), codes_of(X if Z is None else Z)
+        xp, x, z = backend_of(X).xp, self._codes(X), self._codes(X if Z is None else Z)
         equal = xp.stack([xp.astype(~differ(x, z, d), X.dtype) for d in range(X.shape[1])], axis=-1)
         K, _ = weighted_columns(equal, self.variance)
         return K, lambda _: self._zeros(X, Z)
@@ -349,7 +352,7 @@ def _level_spreads(X: Array) -> Array:
 
     For numbers, half of the mean squared difference is the variance.
     """
-    xp, x = backend_of(X).xp, codes_of(X)
+    xp, x = backend_of(X).xp, codes_of(X, (0,))
     # sorted, so that labels of levels do not change rounding errors
     shares = [xp.sort(xp.unique_counts(x[d, :]).counts) / X.shape[0] for d in range(X.shape[1])]
     differ = xp.asarray([1.0 - float(xp.sum(one * one)) for one in shares], **like(X))

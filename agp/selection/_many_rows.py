@@ -30,6 +30,8 @@ TIE = 0.005
 """Inducing inputs alone are preferred if they are at most this many nats per row behind, because they need no rows."""
 MORE_ROWS = 0.03
 """The largest gain in nats per row from computing a collapsed posterior on more rows."""
+TRAINED = 0.02
+"""The largest gain in nats per row from training hyperparameters for inducing inputs."""
 FURTHER, QUIET = 1.5, 1e-5
 """The gain from all further doublings of the number of inducing inputs, as a multiple of the last, if the noise
 variance is above a fraction of that of the targets."""
@@ -68,7 +70,7 @@ def run_many_rows(fit: Fit, method: str) -> None:
     series = any(times.is_series for times in fit.times)  # inducing inputs are too few for what changes from row to row
     if method == "auto" and not series and not fit.watch.is_done and _may_reach(fit, passed, best, MORE_ROWS):
         affordable = len(near.order) <= BOTH_ROWS and fit.watch.limit is None
-        _choose_collapsed(fit, fit.train_for_inducing(found) if affordable else one, best.score)
+        _choose_collapsed(fit, one, best.score, found if affordable else None)
 
 
 def _without_times(fit: Fit, near: NearCandidates, one: Trial, quick: Densities) -> Trial:
@@ -193,19 +195,33 @@ def _choose_both(fit: Fit, training: NearTraining, one: Trial, best: Densities |
     return both
 
 
-def _choose_collapsed(fit: Fit, one: Trial, score: float) -> None:
-    """Keep a collapsed posterior if it predicts the held-out rows as well as nearest rows do."""
+def _choose_collapsed(fit: Fit, one: Trial, score: float, found: list[Trial] | None) -> None:
+    """Keep a collapsed posterior if it predicts the held-out rows as well as nearest rows do.
+
+    `found` are candidates of the search, which are trained for inducing inputs if `one` is not hopeless; None if this
+    takes too long.
+    """
     if 2.0 * fit.rows.total * fit.few**2 > LARGE_COST:
         return
+
+    def reached(passed: Passed, more: float = 0.0) -> bool:
+        further = FURTHER * fit.sizes.further_gain(passed.gain, LARGE_COST)
+        return passed.trial.score + further + more >= score - TIE
+
+    passed = _compare(fit, one)
+    if passed is not None and found is not None and not fit.watch.is_done and reached(passed, TRAINED):
+        again = _compare(fit, fit.train_for_inducing(found))
+        passed = passed if again is None or again.trial.score < passed.trial.score else again
+    if passed is None or fit.watch.is_done or not reached(passed):
+        return
+    grown = fit.grow(passed, LARGE_COST)
+    if grown is not None and grown.log_density >= score - TIE:
+        fit.best = lambda: grown
+
+
+def _compare(fit: Fit, one: Trial) -> Passed | None:
     with ignore_repairs():
-        passed = fit.compare(one)
-    if passed is None or fit.watch.is_done:
-        return
-    if passed.trial.score + FURTHER * fit.sizes.further_gain(passed.gain, LARGE_COST) < score - TIE:
-        return
-    found = fit.grow(passed, LARGE_COST)
-    if found is not None and found.log_density >= score - TIE:
-        fit.best = lambda: found
+        return fit.compare(one)
 
 
 def _keep(fit: Fit, near: NearCandidates, kernel: str, found: Densities) -> Callable[[], Found]:

@@ -63,9 +63,9 @@ def test_every_method_learns_from_a_text_column(method):
 def test_levels_have_no_order():
     table, y = grouped(80, 5)
     renamed = table.assign(place=table["place"].map(dict(zip(sorted(table["place"].unique()), "caebd", strict=True))))
-    for method in ("gpr", "nngp"):
+    for method, tolerance in {"gpr": 1e-8, "nngp": 1e-4}.items():  # nearest rows are trained in float32
         one, other = (GPRegressor(method=method, random_state=0).fit(x, y) for x in (table, renamed))
-        np.testing.assert_allclose(one.predict(table), other.predict(renamed), atol=1e-5)
+        np.testing.assert_allclose(one.predict(table), other.predict(renamed), atol=tolerance)
 
 
 def test_classes_depend_on_many_levels():
