@@ -112,7 +112,7 @@ class Overlap(_OfLevels):
         The dimensionless lengthscale: scalar (0-d), or one for each column [D].
     levels
         The number of levels, or one for each column, from which random features and fast derivatives follow.
-        `from_data` increases it to that of the data.
+        `from_data` increases it to that of the data. If it is known, all codes below zero are one level.
 
     Examples
     --------

@@ -275,3 +275,19 @@ def test_levels_are_counted_by_column():
     assert counts.keys() == {0, 1}
     assert counts[0] >= 3
     assert counts[1] == 7
+
+
+@pytest.mark.parametrize("kind", [Overlap, RandomEffects])
+@pytest.mark.parametrize("columns", [1, 8, 9, 13])
+def test_covariances_do_not_depend_on_the_known_numbers_of_levels(kind, columns):
+    rng = np.random.default_rng(columns)
+    X, parameter = rng.integers(-1, 6, (20, columns)).astype(float), rng.uniform(0.5, 2.0, columns)
+    X[0, :], X[1, 0] = 40_000.0, 70_000.0  # the codes of no level
+    found = [kind(parameter, levels=levels)(X)[0] for levels in (0, 100_000, 6, (6,) * (columns - 1) + (2**15,))]
+    differs = X[:, None, :] != X[None, :, :]
+    expected = np.exp(-np.sum(differs * 0.5 / parameter**2, axis=-1)) if kind is Overlap else (~differs) @ parameter
+    known = np.ones((20, 20), dtype=bool)
+    known[0, 1] = known[1, 0] = False  # large codes of no level may be equal
+    for K in found:
+        np.testing.assert_allclose(K[known], expected[known], rtol=1e-13)
+    np.testing.assert_allclose(found[1], expected, rtol=1e-13)
