@@ -43,10 +43,10 @@ def sum_where(B: Backend, x: Array, z: Array, weights: Array, *, equal: bool) ->
 def of_patterns(
     B: Backend, x: Array, z: Array, weights: Array, f: Callable[[Array], Array], *, equal: bool
 ) -> Iterator[Array]:
-    """Yield f of the sums of `_sum_where` for a few columns at a time.
+    """Yield f of the sums of `sum_where` for up to `BITS` columns at a time.
 
-    The bits of a small number tell in which columns the levels differ. Its 2^D values have a table, so that there are
-    few passes over floats.
+    The bits of a small number tell in which columns the levels differ. Its values have a table, so that there are few
+    passes over floats.
     """
     xp, D = B.xp, x.shape[0]
     for first in range(0, D, BITS):

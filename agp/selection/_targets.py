@@ -244,12 +244,9 @@ def choose_transform(
 
 def predicts_better(with_transform: Trial, without: Trial, transform: Transform, sample: Data) -> bool:
     """Whether a candidate for transformed targets predicts left-out rows of the sample better, by more than chance."""
-    y, weights = sample.targets_on_host()
-    slopes = transform.log_slope(y)[:, 0]
-    own = _add(with_transform.scores, float(average(slopes, weights)))
     found = [
-        Compared(None, _left_out(without.model), without.scores.evidence),
-        Compared(transform, _left_out(with_transform.model) + slopes, own.evidence),
+        _compared(without.model, without.scores.evidence, None, sample),
+        _compared(with_transform.model, with_transform.scores.evidence, transform, sample),
     ]
     return _simplest(found, sample).transform is not None
 
@@ -274,16 +271,19 @@ def mix_transforms(
     if transform is None or watch.is_done:
         return None, mixed, tried
     again = mix(plan, transform_targets(data, transform), watch, times)
-    chosen = _simplest([_compare_mixture(mixed, None, data), _compare_mixture(again, transform, data)], data)
+    found = [
+        _compared(one.found.model, one.found.bound / data.observations, kind, data)
+        for one, kind in ((mixed, None), (again, transform))
+    ]
+    chosen = _simplest(found, data)
     return (None, mixed, tried) if chosen.transform is None else (transform, again, tried)
 
 
-def _compare_mixture(mixed: Mixed, transform: Transform | None, data: Data) -> Compared:
-    """Return the densities of a mixture, in the units of targets that are not transformed."""
+def _compared(model: Any, evidence: float, transform: Transform | None, data: Data) -> Compared:
+    """Return the densities of a model of transformed targets, in the units of targets that are not transformed."""
     y, weights = data.targets_on_host()
     slopes = 0.0 * y[:, 0] if transform is None else transform.log_slope(y)[:, 0]
-    evidence = mixed.found.bound / data.observations + float(average(slopes, weights))
-    return Compared(transform, _left_out(mixed.found.model) + slopes, evidence)
+    return Compared(transform, _left_out(model) + slopes, evidence + float(average(slopes, weights)))
 
 
 def _compare(
