@@ -245,8 +245,8 @@ def choose_transform(
 def predicts_better(with_transform: Trial, without: Trial, transform: Transform, sample: Data) -> bool:
     """Whether a candidate for transformed targets predicts left-out rows of the sample better, by more than chance."""
     found = [
-        _compared(without.model, without.scores.evidence, None, sample),
-        _compared(with_transform.model, with_transform.scores.evidence, transform, sample),
+        _measure(without.model, without.scores.evidence, None, sample),
+        _measure(with_transform.model, with_transform.scores.evidence, transform, sample),
     ]
     return _simplest(found, sample).transform is not None
 
@@ -272,14 +272,14 @@ def mix_transforms(
         return None, mixed, tried
     again = mix(plan, transform_targets(data, transform), watch, times)
     found = [
-        _compared(one.found.model, one.found.bound / data.observations, kind, data)
+        _measure(one.found.model, one.found.bound / data.observations, kind, data)
         for one, kind in ((mixed, None), (again, transform))
     ]
     chosen = _simplest(found, data)
     return (None, mixed, tried) if chosen.transform is None else (transform, again, tried)
 
 
-def _compared(model: Any, evidence: float, transform: Transform | None, data: Data) -> Compared:
+def _measure(model: Any, evidence: float, transform: Transform | None, data: Data) -> Compared:
     """Return the densities of a model of transformed targets, in the units of targets that are not transformed."""
     y, weights = data.targets_on_host()
     slopes = 0.0 * y[:, 0] if transform is None else transform.log_slope(y)[:, 0]
