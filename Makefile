@@ -99,9 +99,10 @@ test-wheel: ## build the wheel and the source archive, inspect and install them
 	$(VENV)-wheel/bin/python .ci/check_wheel.py build/wheel
 
 # The packages of a fresh GPU machine, without CuPy.
-rehearse: ## run the GPU report in small on the CPU, from wheels in an empty folder
+rehearse: ## run both calls of the GPU report in small on the CPU, from wheels in an empty folder
 	test -x $(VENV)-rehearse/bin/python || python3 -m venv $(VENV)-rehearse
-	$(VENV)-rehearse/bin/python -m pip install --disable-pip-version-check -c constraints.txt numpy scipy torch jax pytest
+	$(VENV)-rehearse/bin/python -m pip install --disable-pip-version-check -c constraints.txt \
+	  numpy scipy torch jax scikit-learn pandas pytest pytest-xdist gpytorch
 	$(ONE_THREAD) $(VENV)-rehearse/bin/python asv_benchmarks/accelerator.py --rehearse
 
 lint: $(BIN)/.dev ## check style and types

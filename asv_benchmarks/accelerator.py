@@ -1,18 +1,22 @@
 """Measure agp on one device, the most informative entries first.
 
-``python asv_benchmarks/accelerator.py --out FOLDER`` measures one entry after another until all are done or `--seconds`
-have passed. Results are stored in FOLDER. Run the same command again to continue. ``--page PAGE`` writes a page from
-the results in FOLDER, without measuring. ``--rehearse`` runs every part in small sizes on the CPU, from wheels in an
-empty folder. See docs/accelerator.md.
+``python asv_benchmarks/accelerator.py --out FOLDER --call 1`` measures the entries of the first of two calls until all
+are done or `--seconds` have passed. Results are stored in FOLDER after each entry. Run the same command again to
+continue. ``--page PAGE`` writes a page from the results in FOLDER, without measuring. ``--rehearse`` runs both calls in
+small sizes on the CPU, from wheels in an empty folder. See docs/accelerator.md.
 """
 
 import argparse
+import itertools
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from accelerator_parts import PARTS
-from accelerator_parts.order import Stage, expected, stages
+from accelerator_parts.order import CALLS, Stage, expected, stages
 from accelerator_parts.page import page, table
 from accelerator_parts.part import Figures, Part, Plan, Settings
 from accelerator_parts.places import device_facts, has_device
@@ -34,8 +38,7 @@ def main() -> int:
     if a.page:
         a.page.write_text(page(a.out), encoding="utf-8")
         return 0
-    with Workplace() as workplace:
-        waiting = Report(a, workplace).worked()
+    waiting = Report(a).worked()
     print(f"left: {waiting}; run the same command again to continue." if waiting else "done.")
     return 0
 
@@ -52,15 +55,14 @@ class Report:
     ----------
     a
         The arguments of the command.
-    workplace
-        The processes that measure.
     """
 
-    def __init__(self, a: argparse.Namespace, workplace: Workplace) -> None:
-        self.a, self.workplace = a, workplace
+    def __init__(self, a: argparse.Namespace) -> None:
+        self.a = a
         self.until = time.monotonic() + a.seconds
         try:
-            facts = workplace.ask(device_facts, {"device": a.device}, limit=max(a.seconds, START))
+            with Workplace() as workplace:
+                facts = workplace.ask(device_facts, {"device": a.device}, limit=max(a.seconds, START))
         except (EntryError, TimeoutError) as error:
             raise SystemExit(f"no device found: {error or 'the libraries took too long to start'}") from error
         facts["small"] = facts["device"] == "cpu" if a.small is None else a.small
@@ -69,17 +71,18 @@ class Report:
         self.plan = Plan(facts["small"], facts["device"], libraries, tuple(a.methods), tuple(a.sizes))
         self.results = {name: Results(a.out / f"{name}.json", facts) for name in a.parts}
         self.absent: dict[str, str] = {}
+        self.lock = threading.Lock()
 
     def left(self) -> float:
         """Remaining seconds of this call."""
         return self.until - time.monotonic()
 
     def worked(self) -> str:
-        """Measure missing entries until the time is up, and print a table for each stage.
+        """Measure missing entries until the time is up, and then print a table for each stage.
 
         Returns a description of the entries that are left, by part.
         """
-        ordered = stages(self.plan, self.a.parts)
+        ordered = self.ordered()
         for stage, entries in ordered:
             if todo := self.lacking(stage, entries):
                 print(
@@ -88,7 +91,19 @@ class Report:
         left = dict.fromkeys(self.a.parts, 0)
         for stage, entries in ordered:
             left[stage.part] += self.measured(stage, entries)
+        for stage, entries in ordered:
+            self.show(stage, entries)
         return ", ".join(f"{name} ({count} entries)" for name, count in left.items() if count)
+
+    def ordered(self) -> list[tuple[Stage, list[Settings]]]:
+        """The stages of this call; with `--retry`, the failed entries of earlier calls come first."""
+        found = []
+        for stage, entries in stages(self.plan, self.a.parts):
+            if stage.call < (self.a.call or 0) and self.a.retry:
+                found.append((stage, [entry for entry in entries if self.results[stage.part].has_failed(entry)]))
+            elif self.a.call in (None, stage.call):
+                found.append((stage, entries))
+        return [(stage, entries) for stage, entries in found if entries]
 
     def lacking(self, stage: Stage, entries: list[Settings]) -> list[Settings]:
         """List the entries of a stage that this call must measure."""
@@ -97,41 +112,70 @@ class Report:
     def estimate(self, stage: Stage, entries: list[Settings]) -> str:
         """Describe how long the entries will take."""
         means = self.results[stage.part].means()
-        total = expected(PARTS[stage.part], entries, small=self.plan.small, means=means)
+        part = PARTS[stage.part]
+        total = expected(part, entries, small=self.plan.small, means=means) / part.processes
         guessed = any(entry["library"] not in means for entry in entries)
-        return f"about {total / 60:.1f} min{' (rough estimate)' if guessed else ''}"
+        return f"about {total:.0f} s{' (rough estimate)' if guessed else ''}"
 
     def measured(self, stage: Stage, entries: list[Settings]) -> int:
-        """Measure the entries of a stage until the time is up, and print its table; return how many are left."""
-        part, results = PARTS[stage.part], self.results[stage.part]
-        todo, done = self.lacking(stage, entries), 0
-        for entry in todo:
-            figures = self.outcome(part, entry) if self.left() > LEAST else None
-            if figures is None:
-                break
-            results.add(entry, figures)
-            done += CUT not in figures
-            print(*entry.values(), "-", _in_a_word(figures), flush=True)
-        shown = [
-            entry
-            for entry in results.entries
-            if (stage.chosen(entry["settings"]) if stage.whole else entry["settings"] in entries)
-        ]
-        if shown:
-            print(f"\n{part.title}: {stage.question}\n\n{table(shown)}", flush=True)
+        """Measure the entries of a stage until its time or that of the call is up; return how many are left."""
+        part, todo = PARTS[stage.part], self.lacking(stage, entries)
+        until = min(self.until, time.monotonic() + stage.seconds)
+        queues = self.queues(part, todo)
+        with ThreadPoolExecutor(max(1, len(queues))) as pool:
+            done = sum(pool.map(lambda queue: self.work(part, queue, until), queues))
         return len(todo) - done
 
-    def outcome(self, part: Part, entry: Settings) -> Figures | None:
-        """Measure an entry; return its figures or its error, or None if only this call's time was too short for it."""
-        own = min(self.a.entry_seconds or part.seconds, self.a.seconds - LEAST)
-        allowed = min(own, self.left())
+    def queues(self, part: Part, entries: list[Settings]) -> list[Iterator[Settings]]:
+        """One queue of entries for each process; processes with the same library share their queue."""
+        if part.processes == 1 or not entries:
+            return [iter(entries)] if entries else []
+        seconds: dict[str, float] = {}
+        for entry in entries:
+            library = entry["library"]
+            seconds[library] = seconds.get(library, 0.0) + part.expected(library, small=self.plan.small)
+        found: list[Iterator[Settings]] = []
+        for library, own in seconds.items():
+            queue = Queue([entry for entry in entries if entry["library"] == library])
+            found += [queue] * max(1, round(part.processes * own / sum(seconds.values())))
+        return found
+
+    def work(self, part: Part, queue: Iterator[Settings], until: float) -> int:
+        """Measure the entries of a queue in one process; return how many were measured."""
+        done = 0
+        with Workplace() as workplace:
+            for entry in itertools.takewhile(lambda _: until - time.monotonic() > LEAST, queue):
+                figures = self.outcome(workplace, part, entry, until)
+                if figures is None:
+                    break
+                with self.lock:
+                    self.results[self.name_of(part)].add(entry, figures)
+                    done += CUT not in figures
+                    print(*entry.values(), "-", _in_a_word(figures), flush=True)
+        return done
+
+    @staticmethod
+    def name_of(part: Part) -> str:
+        """The name of a part."""
+        return next(name for name, own in PARTS.items() if own is part)
+
+    def show(self, stage: Stage, entries: list[Settings]) -> None:
+        """Print the table of a stage."""
+        shown = [entry for entry in self.results[stage.part].entries if entry["settings"] in entries]
+        if shown:
+            print(f"\n{PARTS[stage.part].title}: {stage.question}\n\n{table(shown)}", flush=True)
+
+    def outcome(self, workplace: Workplace, part: Part, entry: Settings, until: float) -> Figures | None:
+        """Measure an entry; return its figures or its error, or None if only the time left was too short for it."""
+        own = min(self.a.entry_seconds or part.limit(entry["library"]), self.a.seconds - LEAST)
+        allowed = min(own, until - time.monotonic())
         enough = allowed == own
         began = time.monotonic()
         try:
-            self._open(entry["library"], allowed)
+            self._open(workplace, entry["library"], allowed)
             allowed -= time.monotonic() - began
             settings = {"device": self.plan.device, "small": self.plan.small, "seconds": allowed} | entry
-            figures = self.workplace.ask(part.measured, settings, limit=allowed, alone=part.alone)
+            figures = workplace.ask(part.measured, settings, limit=allowed, alone=part.alone)
         except TimeoutError:
             return {"error": f"not finished within {own:g} s"} if enough else None
         except EntryError as failure:
@@ -140,17 +184,31 @@ class Report:
             figures[CUT] = "by the end of the call"
         return figures | {"seconds": round(time.monotonic() - began, 1)}
 
-    def _open(self, library: str, seconds: float) -> None:
+    def _open(self, workplace: Workplace, library: str, seconds: float) -> None:
         """Raise an EntryError if a library is unavailable on the device; each library is tried once."""
         if library not in self.absent:
+            device = "cpu" if library == "numpy" else self.plan.device
             try:
-                settings = {"library": library, "device": self.plan.device}
-                self.workplace.ask(has_device, settings, limit=seconds)
+                workplace.ask(has_device, {"library": library, "device": device}, limit=seconds)
                 self.absent[library] = ""
             except EntryError as failure:
                 self.absent[library] = str(failure)
         if self.absent[library]:
             raise EntryError(self.absent[library])
+
+
+class Queue:
+    """An iterator that several threads may share."""
+
+    def __init__(self, entries: list[Settings]) -> None:
+        self.entries, self.lock = iter(entries), threading.Lock()
+
+    def __iter__(self) -> "Queue":
+        return self
+
+    def __next__(self) -> Settings:
+        with self.lock:
+            return next(self.entries)
 
 
 def _in_a_word(figures: Figures) -> str:
@@ -174,11 +232,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", nargs="+", type=int, default=[], metavar="M", help="sizes M of entries with a size")
     small = "use small sizes, which take about a minute on a CPU (default on a CPU)"
     parser.add_argument("--small", action=argparse.BooleanOptionalAction, help=small)
-    parser.add_argument("--seconds", type=float, default=540.0, help="time limit (default: 540); 0 prints the plan")
+    parser.add_argument("--call", type=int, choices=CALLS, help="measure the entries of this call (default: of both)")
+    parser.add_argument("--seconds", type=float, default=300.0, help="time limit (default: 300); 0 prints the plan")
     parser.add_argument("--entry-seconds", type=float, metavar="S", help="time limit for one entry (default: by part)")
-    parser.add_argument("--retry", action="store_true", help="repeat entries that failed")
+    parser.add_argument("--retry", action="store_true", help="repeat entries that failed, those of earlier calls first")
     parser.add_argument("--page", type=Path, metavar="PAGE", help="write this page from FOLDER instead of measuring")
-    rehearse = "build wheels, install them in an empty folder, and run every part from there in small sizes on the CPU"
+    rehearse = "build wheels, install them in an empty folder, and run both calls from there in small sizes on the CPU"
     parser.add_argument("--rehearse", action="store_true", help=rehearse)
     parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="existing wheels for the rehearsal")
     a = parser.parse_args()

@@ -1,14 +1,15 @@
 """The parts of the accelerator report, by name, in the order of the report."""
 
-from accelerator_parts import cagp, card, linalg, profile, sgpr, steps, suite
+from accelerator_parts import card, default, methods, operations, profile, rows, steps, suite
 from accelerator_parts.part import Part
 
 PARTS: dict[str, Part] = {
     "card": card.PART,
+    "methods": methods.PART,
     "tests": suite.PART,
-    "linalg": linalg.PART,
     "steps": steps.PART,
-    "sgpr": sgpr.PART,
-    "cagp": cagp.PART,
+    "operations": operations.PART,
+    "rows": rows.PART,
+    "default": default.PART,
     "profile": profile.PART,
 }

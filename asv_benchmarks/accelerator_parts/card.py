@@ -23,8 +23,8 @@ SCALES = (1e-6, 1.0, 1e6)
 
 def entries(plan: Plan) -> list[Settings]:
     """List entries for each library: version, copies, matrix products, latencies and failing factorisations."""
-    sizes = (64, 256) if plan.small else (1024, 2048, 4096, 8192)
-    orders = (2, 33) if plan.small else (2, 33, 129, 1025)
+    sizes = (64, 256) if plan.small else (4096, 1024, 8192)
+    orders = (2, 33) if plan.small else (2, 33, 257)
     found: list[Settings] = []
     for library in plan.libraries:
         own = {"library": library}

@@ -1,15 +1,15 @@
-"""The order of the report: the most informative entries first, from any part."""
+"""The order of the report: the most informative entries first, from any part, in two calls of five minutes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from accelerator_parts import PARTS, steps, suite
+from accelerator_parts import PARTS, steps
 from accelerator_parts.part import Part, Plan, Settings
 
+CALLS = (1, 2)
+"""Numbers of the calls."""
 SIZES = (32, 256, 1024, 4096)
 """Numbers of inducing inputs in the steps that are timed first; 32 is the small size."""
-MANY = (2000, 1_000_000)
-"""Numbers of rows for models that use all data, in small and in normal sizes."""
 
 
 @dataclass(frozen=True)
@@ -22,56 +22,78 @@ class Stage:
         The question, and the name of the part.
     chosen
         A function that returns True for entries of this stage, unless they are in an earlier stage.
-    whole
-        True if the table also shows the chosen entries of earlier stages.
+    call
+        The number of the call that measures these entries.
+    seconds
+        The time limit of the stage in a call.
     """
 
     question: str
     part: str
     chosen: Callable[[Settings], bool]
-    whole: bool = False
+    call: int
+    seconds: float
 
 
-def _first_tests(entry: Settings) -> bool:
-    return entry["tests"] in (suite.COLLECTION, suite.FIRST[0]) or (
-        entry["tests"] == suite.FIRST[1] and entry["library"] != "jax"
-    )
+def _first_of_card(entry: Settings) -> bool:
+    """Versions, copies, large products, and detection of failures, for libraries that do not compile for long."""
+    what = entry["measured"]
+    large = what == "product" and entry["M"] in (64, 4096)
+    return entry["library"] != "jax" and (what in ("version", "copy", "failing Cholesky") or large)
+
+
+def _compiled_on_call(entry: Settings) -> bool:
+    return entry["library"] != "jax"
 
 
 def _beside_peer(entry: Settings) -> bool:
-    """Steps of W, R and GPyTorch; for JAX, which compiles for a long time, a single size and dtype."""
-    ours = entry["method"] in ("wsvgp", "rsvgp") and entry["gradient"] == "closed-form" and "inverse" not in entry
-    little = entry["library"] != "jax" or (entry["M"] in (32, 1024) and entry["dtype"] == "float64")
-    return (ours or entry["method"] == steps.PEER) and entry["M"] in SIZES and little
+    """Steps of W, R, L and GPyTorch in the precision of the model."""
+    ours = entry["method"] in ("wsvgp", "rsvgp", "lsvgp") and entry["gradient"] == "closed-form"
+    recorded = entry["graphs"] or entry["library"] != "torch" or entry["method"] == steps.PEER or entry["M"] == 1024
+    return (
+        (ours or entry["method"] == steps.PEER)
+        and not entry["inverse"]
+        and entry["M"] in SIZES
+        and recorded
+        and entry["library"] != "jax"
+    )
 
 
-def _inverse(entry: Settings) -> bool:
-    """Steps of R in all precisions; an earlier stage measures float64 and float32."""
-    ours = entry["method"] == "rsvgp" and entry["gradient"] == "closed-form" and entry["M"] in SIZES
-    return ours and entry["library"] == "torch"
+def _relaxed(entry: Settings) -> bool:
+    """Steps of R on torch in all precisions and sizes, and of GPyTorch and W beside them."""
+    return entry["library"] == "torch" and (
+        entry["method"] == steps.PEER
+        or (entry["method"] in ("rsvgp", "wsvgp") and entry["graphs"] and entry["gradient"] == "closed-form")
+    )
 
 
-def _many_rows(entry: Settings) -> bool:
-    return entry["rows"] in MANY and entry["library"] != "jax"
-
-
-def _without_jax(entry: Settings) -> bool:
-    return entry["library"] != "jax"
+def _factorisations(entry: Settings) -> bool:
+    return entry["library"] != "jax" and entry["block"] in (entry["M"], 1024) and entry["M"] > 256
 
 
 def _rest(entry: Settings) -> bool:
     return True
 
 
-REST = ("card", "profile", "tests", "linalg", "steps", "sgpr", "cagp")
 STAGES = (
-    Stage("Failing tests", "tests", _first_tests),
-    Stage("W-SVGP and R-SVGP compared with GPyTorch", "steps", _beside_peer),
-    Stage("The R-SVGP inverse in float64, float32 and TF32", "steps", _inverse, whole=True),
-    Stage("A million rows", "sgpr", _many_rows),
-    Stage("A million rows", "cagp", _many_rows),
-    *(Stage("Other entries", name, _without_jax) for name in REST),
-    *(Stage("Other entries with JAX", name, _rest) for name in REST),
+    Stage("The card", "card", _first_of_card, 1, 30),
+    Stage("Differences of every method from NumPy", "methods", _rest, 1, 90),
+    Stage("Failing tests", "tests", _compiled_on_call, 1, 110),
+    Stage("Steps compared with GPyTorch", "steps", _beside_peer, 1, 110),
+    Stage("Steps of R-SVGP in every precision and size", "steps", _relaxed, 2, 80),
+    Stage("GPRegressor with its defaults", "default", _compiled_on_call, 2, 70),
+    Stage("A million rows", "rows", _compiled_on_call, 2, 60),
+    Stage("Factorisations and products", "operations", _factorisations, 2, 40),
+    Stage("Profile of a step", "profile", _rest, 2, 20),
+    Stage("The rest", "steps", _compiled_on_call, 2, 60),
+    Stage("The rest", "operations", _compiled_on_call, 2, 30),
+    Stage("The rest", "card", _compiled_on_call, 2, 20),
+    Stage("JAX", "steps", _rest, 2, 60),
+    Stage("JAX", "default", _rest, 2, 60),
+    Stage("JAX", "tests", _rest, 2, 100),
+    Stage("JAX", "rows", _rest, 2, 60),
+    Stage("JAX", "operations", _rest, 2, 30),
+    Stage("JAX", "card", _rest, 2, 20),
 )
 
 

@@ -116,7 +116,8 @@ def table(entries: list[dict[str, Any]]) -> str:
         if sentence := figures.get("error") or figures.get("absent"):
             failures.setdefault(sentence, []).append(" ".join(map(str, settings.values())))
         else:
-            groups.setdefault((*settings, str(settings.get("measured"))), []).append(settings | figures)
+            shown = {name: x for name, x in figures.items() if not isinstance(x, dict)}
+            groups.setdefault((*settings, str(settings.get("measured"))), []).append(settings | shown)
     tables = [_rows(rows) for rows in groups.values()]
     if failures:
         tables.append("".join(f"- {text} ({_some(where)})\n" for text, where in failures.items()))

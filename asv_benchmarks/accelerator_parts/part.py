@@ -6,6 +6,8 @@ from typing import Any
 
 Settings = dict[str, Any]
 """The settings of an entry: strings and numbers by name."""
+PATIENCE = 3.0
+"""Factor of the time limits of JAX."""
 Figures = dict[str, Any]
 """The results of an entry: strings and numbers by name; names contain the unit."""
 
@@ -51,20 +53,29 @@ class Part:
         Whether each entry runs in a new process, which the measurement of peak memory requires.
     guess, small_guess
         Estimated seconds of an entry before any has been measured: on an accelerator, and in small sizes.
-    jax
-        Ratio of JAX's time, which includes compilation, to this estimate.
+    jax, cupy
+        Ratios of the times of libraries that compile at the first call to this estimate.
+    processes
+        Maximum number of entries that run at the same time, in parts that do not measure times.
     """
 
     title: str
     note: str
     entries: Callable[[Plan], list[Settings]]
     measured: Callable[..., Figures]
-    seconds: float = 90.0
+    seconds: float = 20.0
     alone: bool = False
-    guess: float = 5.0
+    guess: float = 1.5
     small_guess: float = 1.0
     jax: float = 8.0
+    cupy: float = 1.0
+    processes: int = 1
 
     def expected(self, library: str, *, small: bool) -> float:
         """Estimate the seconds of an entry without measurements."""
-        return (self.small_guess if small else self.guess) * (self.jax if library == "jax" else 1.0)
+        factor = {"jax": self.jax, "cupy": self.cupy}.get(library, 1.0)
+        return (self.small_guess if small else self.guess) * factor
+
+    def limit(self, library: str) -> float:
+        """Time limit of an entry: a longer one for JAX, which compiles."""
+        return self.seconds * (PATIENCE if library == "jax" else 1.0)

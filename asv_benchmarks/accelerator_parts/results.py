@@ -11,6 +11,13 @@ CUT = "cut short"
 """Name of the figure that marks an interrupted entry; the next call measures the entry again."""
 FAILED = {"error", "absent", "unfinished"}
 """Names of figures that mark failed entries, which `--retry` measures again."""
+COUNTED = ("failed", "missed", "false alarms", "too far")
+"""Names of figures that mark failed entries unless they are 0."""
+
+
+def has_failed(figures: Figures) -> bool:
+    """Whether figures are those of a failed entry."""
+    return not FAILED.isdisjoint(figures) or any(figures.get(name) for name in COUNTED)
 
 
 class Results:
@@ -35,7 +42,11 @@ class Results:
     def lacks(self, settings: Settings, *, again: bool) -> bool:
         """Whether an entry must be measured, because it is missing, was interrupted, or failed and `again` is True."""
         found = [entry["figures"] for entry in self.entries if entry["settings"] == settings]
-        return not found or CUT in found[0] or (again and not FAILED.isdisjoint(found[0]))
+        return not found or CUT in found[0] or (again and has_failed(found[0]))
+
+    def has_failed(self, settings: Settings) -> bool:
+        """Whether an entry was measured and has failed."""
+        return any(has_failed(entry["figures"]) for entry in self.entries if entry["settings"] == settings)
 
     def means(self) -> dict[str, float]:
         """Mean time of an entry for each library that has entries."""
