@@ -17,7 +17,16 @@ from accelerator_parts.places import SECONDS, SMALL_SECONDS, normal, opened, tim
 METHODS = ("wsvgp", "rsvgp", "lsvgp", "asvgp")
 INVERSES = ("rsvgp", "asvgp")
 """Methods whose inverse factor can be updated in a lower precision."""
-MIXED = (("float64", "float32"), ("float32", "tf32"), ("float32", "bfloat16"))
+MIXED = (
+    ("float64", "float32"),
+    ("float64", "tf32"),
+    ("float64", "tf32x3"),
+    ("float64", "bfloat16x3"),
+    ("float32", "tf32"),
+    ("float32", "tf32x3"),
+    ("float32", "bfloat16"),
+    ("float32", "bfloat16x3"),
+)
 """Pairs of precisions: that of a model, and that of the products that update its inverse."""
 PEER = "gpytorch"
 STEPS, RATE = 100_000, 1e-3

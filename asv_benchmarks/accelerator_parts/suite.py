@@ -72,7 +72,7 @@ def measured(*, library: str, tests: str, device: str, small: bool, seconds: flo
     options = ["-q", "-p", "no:cacheprovider", "-p", PLUGIN, "-m", "not long", "-k", chosen(library, device), *PATIENT]
     processes = min(PROCESSES, os.cpu_count() or 1)
     if importlib.util.find_spec("xdist") is not None and processes > 1:
-        options += ["-n", str(processes)]
+        options += ["-p", "xdist", "-n", str(processes)]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outcomes"
         ended = _run_pytest([*options, "--continue-on-collection-errors", *paths], file, seconds - RESERVE)
@@ -92,6 +92,7 @@ def _run_pytest(options: list[str], outcomes: Path, seconds: float) -> str | Non
     command = [sys.executable, "-P", "-m", "pytest", *options]
     search = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT / "asv_benchmarks")])
     own = {"PYTHONPATH": search.strip(os.pathsep), outcomes_file.FILE: str(outcomes)}
+    own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # plug-ins of other packages change what the tests see
     how: dict[str, Any] = {"cwd": ROOT, "env": os.environ | ONE_THREAD | own, "text": True, "start_new_session": True}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **how)
     try:
