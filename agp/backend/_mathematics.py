@@ -108,15 +108,19 @@ class Mathematics(Library):
         right = xp.concat([Z, xp.ones_like(Z_squares), Z_squares], axis=-1)
         return xp.maximum(left @ right.mT, xp.zeros((Z.shape[-2],), **self.like(X)))
 
+    def product(self, X: Array, Y: Array, /) -> Array:
+        """Matrix product X Y [..., M, N]; that of bfloat16 matrices is summed and returned in float32."""
+        return X @ Y
+
     def triangular_product(
         self, X: Array, Y: Array, /, *, left: str = "", right: str = "", lower: bool = False
     ) -> Array:
-        """Matrix product X Y [..., M, N], or its lower triangle if `lower` is true.
+        """Matrix product X Y [..., M, N] as in `product`, or its lower triangle if `lower` is true.
 
         If X is triangular, `left` is "lower" or "upper"; `right` describes Y in the same way. The other triangle of a
         triangular matrix must be zero.
         """
-        product = X @ Y
+        product = self.product(X, Y)
         return self.xp.tril(product) if lower else product
 
     def fused(self, f: Callable[..., tuple[Array, ...]], /, *args: Array | float) -> tuple[Array, ...]:
@@ -238,7 +242,8 @@ class Mathematics(Library):
         Parameters
         ----------
         precision
-            One of "float32", "tf32" (float32 products that use eleven bits of each factor) and "bfloat16".
+            One of "float32", "tf32" (float32 products that use eleven bits of each factor), "tf32x3", "bfloat16" and
+            "bfloat16x3". In "tf32x3" and "bfloat16x3", three products of this dtype, in this context, replace one.
         x
             An array on the device.
 
@@ -250,6 +255,11 @@ class Mathematics(Library):
         if precision == "float32":
             return self.xp.float32, contextlib.nullcontext
         raise BackendError(f"{self.name} does not support products in {precision}; use precision='float32' or None.")
+
+    def round_float32(self, x: Array, bits: int, /) -> Array:
+        """Round float32 numbers x of at most 1e33 to significands of at most `bits` bits, from 8 to 23."""
+        scaled = (2.0 ** (24 - bits) + 1.0) * x
+        return scaled - (scaled - x)  # Veltkamp's splitting: without error, except in the sum that rounds
 
     def special(self, name: str, /, *args: Any) -> Array:
         """Evaluate a special function by its SciPy name, such as "log_ndtr" or "digamma", at arrays and numbers.

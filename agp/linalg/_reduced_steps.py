@@ -10,16 +10,28 @@ condition number of A, times sqrt(M) / 5.
 """
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
 from agp.linalg._diagonal import diagonal
 from agp.linalg._inverse_step import COLD_START, largest_eigenvalue, merit_of, natural_step, residual_of
 from agp.linalg._step_rules import StepRule
-from agp.linalg._triangular import gram, lower_times_lower
+from agp.linalg._triangular import lower_product, lower_times_lower, lower_transposed_product
 
-PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
-"""The unit roundoff of each precision."""
+Parts = tuple[Array, ...]
+"""A matrix as the sum of one or two matrices in a lower precision."""
+
+PRECISIONS = {
+    "float32": 2.0**-24,
+    "tf32": 2.0**-11,
+    "tf32x3": 2.0**-22 + 2.0**-24,
+    "bfloat16": 2.0**-8,
+    "bfloat16x3": 2.0**-16 + 2.0**-24,
+}
+"""The unit roundoff of each precision, which is half the largest relative error of a product of two numbers."""
+SPLIT_BITS = {"tf32x3": 11, "bfloat16x3": 8}
+"""The number p of significant bits of each part, in precisions that split a matrix in two parts."""
 ROUNDINGS = 0.2
 """The constant in the estimate above; for kernel matrices with M = 64 to 1024, it is correct to a factor of two."""
 MAX_ROUNDING_ERROR = 5e-3
@@ -50,33 +62,53 @@ class ReducedSteps(NamedTuple):
 
 
 class _Products:
-    """Products of A / a and sqrt(a) L in a lower precision, returned as float32; a is the largest entry of A."""
+    """Products of A / a and sqrt(a) L in a lower precision, returned as float32; a is the largest entry of A.
+
+    Matrices are given by their parts: one part in the lower precision, or two for split products. A split product
+    replaces x = h + l + r by h, which is x rounded to p bits, and l, which is x - h rounded to p bits. The product x y
+    is replaced by h h' + (h l' + l h'). Since |l| <= 2^-p |x| and |r| <= 2^(-2p-1) |x|, the relative error of x y is
+    at most 2^(1-2p): 2^-2p for the product l l', and half of that for each of r and r'. The unit roundoff is half of
+    the sum, 2^-2p, and that of the sums in float32, 2^-24.
+    """
 
     def __init__(self, A: Array, precision: str) -> None:
         self.backend = backend_of(A)
-        self.unit = PRECISIONS[precision]
+        self.unit, self.bits = PRECISIONS[precision], SPLIT_BITS.get(precision)
         self.dtype, self.context = self.backend.reduced_precision(precision, A)
         xp = self.backend.xp
         largest = xp.max(diagonal(A))
         self.root = xp.sqrt(largest)
         scaled = xp.astype(A / largest, xp.float32)
-        self.A, self.squares = xp.astype(scaled, self.dtype, copy=False), scaled * scaled
+        self.A, self.squares = self._parts(scaled), scaled * scaled
 
-    def low(self, L: Array) -> Array:
+    def low(self, L: Array) -> Parts:
         """Return sqrt(a) L as an argument for `gram` and `times`."""
-        return self.backend.xp.astype(self.root * L, self.dtype)
+        return self._parts(self.root * L)
 
-    def _of(self, product: Any, *factors: Array) -> Array:
+    def _parts(self, X: Array) -> Parts:
+        xp = self.backend.xp
+        if self.bits is None:
+            return (xp.astype(X, self.dtype, copy=False),)
+        X = xp.astype(X, xp.float32, copy=False)
+        high = self.backend.round_float32(X, self.bits)
+        rest = X - high
+        if self.dtype == xp.float32:  # otherwise, the conversion rounds
+            rest = self.backend.round_float32(rest, self.bits)
+        return xp.astype(high, self.dtype, copy=False), xp.astype(rest, self.dtype, copy=False)
+
+    def _of(self, product: Callable[[Array, Array], Array], X: Parts, Y: Parts) -> Array:
         with self.context():
-            return self.backend.xp.astype(product(*factors), self.backend.xp.float32, copy=False)
+            if self.bits is None:
+                return product(X[0], Y[0])
+            return product(X[0], Y[1]) + product(X[1], Y[0]) + product(X[0], Y[0])
 
-    def gram(self, L: Array) -> Array:
+    def gram(self, L: Parts) -> Array:
         """Return the lower triangle of L^T A L, given `low(L)`."""
-        return self._of(gram, self.A, L)
+        return self._of(lower_transposed_product, L, self._parts(self._of(lower_product, self.A, L)))
 
-    def times(self, L: Array, Y: Array) -> Array:
+    def times(self, L: Parts, Y: Array) -> Array:
         """Return L Y, given `low(L)` and Y."""
-        return self._of(lower_times_lower, L, self.backend.xp.astype(Y, self.dtype, copy=False)) / self.root
+        return self._of(lower_times_lower, L, self._parts(Y)) / self.root
 
     def rounding(self, L: Array) -> Array:
         """Return the residual due to the rounding of products, for L in the precision of A."""

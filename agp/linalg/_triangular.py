@@ -44,7 +44,7 @@ def lower_of(X: Array, Y: Array) -> Array:
         return B.triangular_product(X, Y, lower=True)
     X1, X2 = _rows(X)
     Y1, Y2 = _columns(Y)
-    return _join_lower(lower_of(X1, Y1), X2 @ Y1, lower_of(X2, Y2))
+    return _join_lower(lower_of(X1, Y1), B.product(X2, Y1), lower_of(X2, Y2))
 
 
 def times_lower(A: Array, L: Array) -> Array:
@@ -54,7 +54,7 @@ def times_lower(A: Array, L: Array) -> Array:
         return B.triangular_product(A, L, right="lower")
     A1, A2 = _columns(A)
     L11, L21, L22 = blocks_of(L)
-    return backend_of(A).xp.concat([times_lower(A1, L11) + A2 @ L21, times_lower(A2, L22)], axis=-1)
+    return backend_of(A).xp.concat([times_lower(A1, L11) + B.product(A2, L21), times_lower(A2, L22)], axis=-1)
 
 
 def lower_times(L: Array, C: Array) -> Array:
@@ -64,7 +64,7 @@ def lower_times(L: Array, C: Array) -> Array:
         return B.triangular_product(L, C, left="lower")
     C1, C2 = _rows(C)
     L11, L21, L22 = blocks_of(L)
-    return backend_of(C).xp.concat([lower_times(L11, C1), L21 @ C1 + lower_times(L22, C2)], axis=-2)
+    return backend_of(C).xp.concat([lower_times(L11, C1), B.product(L21, C1) + lower_times(L22, C2)], axis=-2)
 
 
 def lower_transposed_times(L: Array, C: Array) -> Array:
@@ -74,7 +74,7 @@ def lower_transposed_times(L: Array, C: Array) -> Array:
         return B.triangular_product(L.mT, C, left="upper")
     C1, C2 = _rows(C)
     L11, L21, L22 = blocks_of(L)
-    top = lower_transposed_times(L11, C1) + L21.mT @ C2
+    top = lower_transposed_times(L11, C1) + B.product(L21.mT, C2)
     return backend_of(C).xp.concat([top, lower_transposed_times(L22, C2)], axis=-2)
 
 
@@ -86,7 +86,7 @@ def lower_product(A: Array, L: Array) -> Array:
     (A1, A2), (L11, L21, L22) = _rows(A), blocks_of(L)
     (A11, A12), (A21, A22) = _columns(A1), _columns(A2)
     top = lower_product(A11, L11) + lower_of(A12, L21)
-    return _join_lower(top, times_lower(A21, L11) + A22 @ L21, lower_product(A22, L22))
+    return _join_lower(top, times_lower(A21, L11) + B.product(A22, L21), lower_product(A22, L22))
 
 
 def product_lower(L: Array, X: Array) -> Array:
@@ -97,7 +97,7 @@ def product_lower(L: Array, X: Array) -> Array:
     (X1, X2), (L11, L21, L22) = _rows(X), blocks_of(L)
     (X11, X12), (X21, X22) = _columns(X1), _columns(X2)
     low = product_lower(L22, X22) + lower_of(L21, X12)
-    return _join_lower(product_lower(L11, X11), L21 @ X11 + lower_times(L22, X21), low)
+    return _join_lower(product_lower(L11, X11), B.product(L21, X11) + lower_times(L22, X21), low)
 
 
 def lower_transposed_product(L: Array, C: Array) -> Array:

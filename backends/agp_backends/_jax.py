@@ -144,15 +144,24 @@ class JaxBackend(Backend):
     def sum_at(self, x: Array, index: Array, count: int, /) -> Array:
         return jax.ops.segment_sum(x, index, num_segments=count)
 
+    def product(self, X: Array, Y: Array, /) -> Array:
+        return xp.matmul(X, Y, preferred_element_type=xp.float32) if X.dtype == xp.bfloat16 else X @ Y
+
     def reduced_precision(self, precision: str, x: Array, /) -> tuple[Any, Callable]:
-        if precision == "bfloat16":
+        if precision in ("bfloat16", "bfloat16x3"):
             return xp.bfloat16, contextlib.nullcontext
         platform = platform_of(x.device) if self.is_concrete(x) else jax.default_backend()
-        if precision == "tf32" and platform not in ("cuda", "gpu"):
+        if precision != "float32" and platform not in ("cuda", "gpu"):
             raise BackendError(
-                f"JAX supports tf32 products only on CUDA devices, not on {platform}; use precision='float32' or None."
+                f"JAX supports {precision} products only on CUDA devices, not on {platform}; use "
+                "precision='bfloat16x3', 'float32' or None."
             )
-        return xp.float32, lambda: jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "float32")
+        kind = "float32" if precision == "float32" else "tensorfloat32"
+        return xp.float32, lambda: jax.default_matmul_precision(kind)
+
+    def round_float32(self, x: Array, bits: int, /) -> Array:
+        # unlike a cast to bfloat16 and back, XLA never removes this operation
+        return jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=bits - 1)
 
     # -- control flow -----------------------------------------------------------------------------------------------
 

@@ -33,6 +33,9 @@ APART = 128
 """Alignment of joined arrays, in entries: at least 512 bytes, as for new arrays, because products and sums round
 differently with other alignments."""
 
+WIDE = "dtype" in torch.ops.aten.mm.overloads()
+"""Whether torch can return products of bfloat16 matrices in float32, on CUDA devices: from torch 2.8 on."""
+
 HOST = one_thread("blas")  # for computations outside torch, such as the steps of L-BFGS
 THREADS = one_thread("openmp")  # torch.set_num_threads would also affect new threads
 
@@ -355,15 +358,26 @@ class TorchBackend(Backend):
     def _threads_for(self, x: Array, operations: float) -> contextlib.AbstractContextManager[Any]:
         return THREADS.threads_for(operations) if x.device.type == "cpu" else contextlib.nullcontext()
 
+    def product(self, X: Array, Y: Array, /) -> Array:
+        if X.dtype != torch.bfloat16:
+            return X @ Y
+        # torch.matmul would round the result to bfloat16
+        if X.device.type != "cuda":
+            return X.to(torch.float32) @ Y.to(torch.float32)  # the same: float32 holds products of two bfloat16 numbers
+        return torch.mm(X, Y, out_dtype=torch.float32) if WIDE and X.ndim == Y.ndim == 2 else (X @ Y).to(torch.float32)
+
     def reduced_precision(self, precision: str, x: Array, /) -> tuple[Any, Callable]:
-        if precision == "bfloat16":
+        on_cuda = x.device.type == "cuda"
+        if precision == "bfloat16x3" and on_cuda and not WIDE:
+            raise BackendError("bfloat16x3 products on CUDA devices require torch 2.8; use precision='tf32x3' or None.")
+        if precision in ("bfloat16", "bfloat16x3"):
             return torch.bfloat16, contextlib.nullcontext
-        if x.device.type == "cuda":
-            return torch.float32, lambda: _float32_products("high" if precision == "tf32" else "highest")
-        if precision == "tf32":
+        if on_cuda:
+            return torch.float32, lambda: _float32_products("highest" if precision == "float32" else "high")
+        if precision in ("tf32", "tf32x3"):
             raise BackendError(
-                f"torch supports tf32 products only on CUDA devices, not on {x.device}; use precision='float32' or "
-                "None."
+                f"torch supports {precision} products only on CUDA devices, not on {x.device}; use "
+                "precision='bfloat16x3', 'float32' or None."
             )
         return super().reduced_precision(precision, x)
 
