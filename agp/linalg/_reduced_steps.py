@@ -3,10 +3,15 @@
 A step from L requires the products B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, and thus
 correct the errors of both products.
 
-Let u be the unit roundoff of the lower precision: half the distance from 1 to the next number. Each entry of A, and of
-A L, has a relative error of about u. An error dA of A changes B by dB = L^T dA L. The error of B is therefore
-|dB|_F / sqrt(M) ~ u / 5 (d^T (A * A) d)^1/2 with d = diag(L L^T). If L L^T = A^-1, this error is at most u times the
-condition number of A, times sqrt(M) / 5.
+An error dA of A changes B by dB = L^T dA L. Let u be the unit roundoff of the lower precision: half the distance from 1
+to the next number. The entries of A have independent relative errors of about 0.4 u (root mean square), so
+|dB|_F / sqrt(M) ~ 0.4 u (d^T (A * A) d / M)^1/2 with d = diag(L L^T). All precisions sum in float32, with unit roundoff
+v. The sums add 0.2 v (d^T (A * A) d)^1/2. If L L^T = A^-1, the error is at most (0.4 u + 0.2 v sqrt(M)) cond(A).
+
+Split products replace x = h + l + r by h, which is x rounded to p bits, and l, which is x - h rounded to p bits. They
+replace x y by h h' + (h l' + l h'). Since |l| <= 2^-p |x| and |r| <= 2^(-2p-1) |x|, the relative error of x y is at most
+2^(1-2p): the product l l' causes half of it, and r and r' a quarter each. A plain product of numbers with unit roundoff
+u has a relative error of up to 2 u, so the unit roundoff of split products is u = 2^-2p.
 """
 
 import math
@@ -22,18 +27,14 @@ from agp.linalg._triangular import lower_product, lower_times_lower, lower_trans
 Parts = tuple[Array, ...]
 """A matrix as the sum of one or two matrices in a lower precision."""
 
-PRECISIONS = {
-    "float32": 2.0**-24,
-    "tf32": 2.0**-11,
-    "tf32x3": 2.0**-22 + 2.0**-24,
-    "bfloat16": 2.0**-8,
-    "bfloat16x3": 2.0**-16 + 2.0**-24,
-}
-"""The unit roundoff of each precision, which is half the largest relative error of a product of two numbers."""
+PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8, "tf32x3": 2.0**-22, "bfloat16x3": 2.0**-16}
+"""The unit roundoff of each precision: half the largest relative error of the product of two float32 numbers."""
 SPLIT_BITS = {"tf32x3": 11, "bfloat16x3": 8}
-"""The number p of significant bits of each part, in precisions that split a matrix in two parts."""
-ROUNDINGS = 0.2
-"""The constant in the estimate above; for kernel matrices with M = 64 to 1024, it is correct to a factor of two."""
+"""The number p of significant bits of both parts of a number, for split products."""
+ROUNDINGS, SUMS = 0.4, 0.2 * 2.0**-24
+"""The constants in the estimate above, for u and for sums in float32.
+
+For kernel matrices with M = 60 to 700, the estimate is correct to a factor of two."""
 MAX_ROUNDING_ERROR = 5e-3
 """Steps in a lower precision end when the rounding error exceeds both half this value and half the tolerance."""
 
@@ -62,14 +63,7 @@ class ReducedSteps(NamedTuple):
 
 
 class _Products:
-    """Products of A / a and sqrt(a) L in a lower precision, returned as float32; a is the largest entry of A.
-
-    Matrices are given by their parts: one part in the lower precision, or two for split products. A split product
-    replaces x = h + l + r by h, which is x rounded to p bits, and l, which is x - h rounded to p bits. The product x y
-    is replaced by h h' + (h l' + l h'). Since |l| <= 2^-p |x| and |r| <= 2^(-2p-1) |x|, the relative error of x y is
-    at most 2^(1-2p): 2^-2p for the product l l', and half of that for each of r and r'. The unit roundoff is half of
-    the sum, 2^-2p, and that of the sums in float32, 2^-24.
-    """
+    """Products of A / a and sqrt(a) L in a lower precision, returned as float32; a is the largest entry of A."""
 
     def __init__(self, A: Array, precision: str) -> None:
         self.backend = backend_of(A)
@@ -114,7 +108,8 @@ class _Products:
         """Return the residual due to the rounding of products, for L in the precision of A."""
         xp = self.backend.xp
         d = xp.sum(L * L, axis=-1) * self.root**2
-        return ROUNDINGS * self.unit * xp.sqrt(xp.sum(d * xp.astype(self.squares @ xp.astype(d, xp.float32), d.dtype)))
+        error = ROUNDINGS * self.unit / math.sqrt(L.shape[-1]) + SUMS
+        return error * xp.sqrt(xp.sum(d * xp.astype(self.squares @ xp.astype(d, xp.float32), d.dtype)))
 
 
 def is_lower(precision: str, A: Array) -> bool:

@@ -10,7 +10,7 @@ from agp.backend import get_backend
 from agp.errors import BackendError
 from agp.linalg import inverse_factor
 from agp.linalg._inverse_step import starting_factor
-from agp.linalg._reduced_steps import ROUNDINGS, _Products
+from agp.linalg import _reduced_steps as reduced
 
 
 def covariance(size, noise, lengthscale=1.0, seed=0):
@@ -24,15 +24,19 @@ def residual(A, L):
     return np.linalg.norm(L.T @ A @ L - np.eye(len(A))) / math.sqrt(len(A))
 
 
+def trust_products(monkeypatch):
+    """Let the rounding of products be estimated far too small."""
+    for name in ("ROUNDINGS", "SUMS"):
+        monkeypatch.setattr(reduced, name, 1e-6 * vars(reduced)[name])
+
+
 @pytest.fixture
 def products(monkeypatch):
     """The dtypes of all products of triangular matrices, as they are asked for."""
     seen = []
-    from agp.linalg import _reduced_steps as module
-
     for name in ("lower_product", "lower_transposed_product", "lower_times_lower"):
-        own = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *x, own=own: seen.append(str(x[0].dtype)) or own(*x))
+        own = getattr(reduced, name)
+        monkeypatch.setattr(reduced, name, lambda *x, own=own: seen.append(str(x[0].dtype)) or own(*x))
     return seen
 
 
@@ -73,7 +77,7 @@ def test_the_factor_is_that_of_full_precision_to_the_stated_error(backend):
 def test_the_rounding_of_products_is_estimated_within_a_factor(size, noise):
     A = covariance(size, noise, 1.5)
     L = np.linalg.cholesky(np.linalg.inv(A))
-    low = _Products(A, "float32")
+    low = reduced._Products(A, "float32")
     error = np.tril(low.gram(low.low(L))) - np.tril(L.T @ A @ L)
     true = math.sqrt((2.0 * np.sum(error**2) - np.sum(np.diag(error) ** 2)) / size)
     assert 0.3 < true / low.rounding(L) < 3.0
@@ -95,7 +99,7 @@ def test_a_matrix_that_is_badly_conditioned_is_inverted_in_the_own_precision(war
 
 def test_products_that_promise_too_much_are_found_out(backend, monkeypatch):
     # an estimate of the rounding that is far too small: the check in the own precision sends the steps on
-    monkeypatch.setattr("agp.linalg._reduced_steps.ROUNDINGS", 1e-6 * ROUNDINGS)
+    trust_products(monkeypatch)
     A = covariance(24, 1e-9, 10.0)
     found = inverse_factor(backend.array(A), tolerance=5e-3, precision="float32")
     assert float(found.fallbacks) == 1.0
@@ -104,7 +108,7 @@ def test_products_that_promise_too_much_are_found_out(backend, monkeypatch):
 
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_a_residual_that_the_own_precision_does_not_confirm_counts_as_a_fallback(warm, monkeypatch):
-    monkeypatch.setattr("agp.linalg._reduced_steps.ROUNDINGS", 1e-6 * ROUNDINGS)
+    trust_products(monkeypatch)
     A = covariance(24, 1e-5, 2.0)
     start = np.linalg.cholesky(np.linalg.inv(A)) * 1.01 if warm else None
     found = inverse_factor(A, start, tolerance=1e-5, precision="float32")
@@ -191,7 +195,7 @@ def test_tf32_needs_a_cuda_device(library, available):
 def test_the_rounding_of_a_cold_factor_is_small():
     # so that the guard must look again as the factor grows
     A = covariance(60, 1e-7, 3.0)
-    low = _Products(A, "float32")
+    low = reduced._Products(A, "float32")
     assert low.rounding(starting_factor(A)) < 1e-6 < 1e-2 < low.rounding(np.linalg.cholesky(np.linalg.inv(A)))
 
 
@@ -215,7 +219,7 @@ def test_jax_asks_cuda_devices_for_tf32_in_the_low_products_alone(available, mon
     place, jax = available(JAX), pytest.importorskip("jax")
     from agp_backends import _jax
 
-    monkeypatch.setattr(_jax, "_platform", lambda _device: "cuda")
+    monkeypatch.setattr(_jax, "platform_of", lambda _device: "cuda")
     monkeypatch.setattr(_jax.JaxBackend, "device_block", lambda _self, _x: 0.0)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     A = place.array(covariance(6, 1.0, 0.3))
