@@ -9,7 +9,7 @@ to the next number. The entries of A have independent relative errors of about 0
 v. The sums add 0.2 v (d^T (A * A) d)^1/2. If L L^T = A^-1, the error is at most (0.4 u + 0.2 v sqrt(M)) cond(A).
 
 Split products replace x = h + l + r by h, which is x rounded to p bits, and l, which is x - h rounded to p bits. They
-replace x y by h h' + (h l' + l h'). Since |l| <= 2^-p |x| and |r| <= 2^(-2p-1) |x|, the relative error of x y is at most
+replace x y by h h' + (h l' + l h'). Since |l| <= 2^-p |x| and |r| <= 2^(-2p-1) |x|, the relative error of x y is up to
 2^(1-2p): the product l l' causes half of it, and r and r' a quarter each. A plain product of numbers with unit roundoff
 u has a relative error of up to 2 u, so the unit roundoff of split products is u = 2^-2p.
 """

@@ -1,16 +1,18 @@
 """Inversion whose products are in a lower precision: the same factor, checked in the own precision, or a way back."""
 
+import contextlib
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import JAX, TORCH, assert_close
+from helpers import JAX, NUMPY, TORCH, assert_close
 
 from agp.backend import get_backend
 from agp.errors import BackendError
+from agp.linalg import _reduced_steps as reduced
 from agp.linalg import inverse_factor
 from agp.linalg._inverse_step import starting_factor
-from agp.linalg import _reduced_steps as reduced
 
 
 def covariance(size, noise, lengthscale=1.0, seed=0):
@@ -28,6 +30,38 @@ def trust_products(monkeypatch):
     """Let the rounding of products be estimated far too small."""
     for name in ("ROUNDINGS", "SUMS"):
         monkeypatch.setattr(reduced, name, 1e-6 * vars(reduced)[name])
+
+
+PLACES = [("torch", "bfloat16"), ("jax", "bfloat16"), ("numpy", "tf32")]
+"""Formats, and libraries that multiply in them; `numpy` imitates tf32."""
+
+
+@pytest.fixture
+def chosen(request, available, monkeypatch):
+    """A library that has the products of a format on this machine."""
+    library, lowest = request.param
+    if library != "numpy":
+        return available({"torch": TORCH, "jax": JAX}[library])
+    numpy, inside = type(get_backend("numpy")), []
+
+    @contextlib.contextmanager
+    def context():
+        inside.append(None)
+        yield
+        inside.pop()
+
+    def rounding(own):
+        def product(self, X, Y, **shapes):
+            if inside and X.dtype == np.float32:
+                X, Y = (self.round_float32(x, 11) for x in (X, Y))
+            return own(self, X, Y, **shapes)
+
+        return product
+
+    monkeypatch.setattr(numpy, "reduced_precision", lambda _self, precision, _x: (np.float32, context))
+    for name in ("product", "triangular_product"):
+        monkeypatch.setattr(numpy, name, rounding(getattr(numpy, name)))
+    return available(NUMPY)
 
 
 @pytest.fixture
@@ -81,6 +115,84 @@ def test_the_rounding_of_products_is_estimated_within_a_factor(size, noise):
     error = np.tril(low.gram(low.low(L))) - np.tril(L.T @ A @ L)
     true = math.sqrt((2.0 * np.sum(error**2) - np.sum(np.diag(error) ** 2)) / size)
     assert 0.3 < true / low.rounding(L) < 3.0
+
+
+@pytest.mark.parametrize("split", ["", "x3"], ids=["plain", "split"])
+@pytest.mark.parametrize(("chosen", "lowest"), [(place, place[1]) for place in PLACES], indirect=["chosen"])
+def test_the_rounding_of_lower_products_is_estimated_within_a_factor(chosen, lowest, split):
+    for size, noise in ((60, 1e-1), (60, 1e-3), (250, 1e-2)):
+        A = covariance(size, noise, 1.5)
+        L = np.linalg.cholesky(np.linalg.inv(A))
+        low = reduced._Products(chosen.array(A), lowest + split)
+        B = low.gram(low.low(chosen.array(L)))
+        chosen.check(B, "float32")
+        error = np.tril(chosen.numpy(B, "float32").astype(float)) - np.tril(L.T @ A @ L)
+        true = math.sqrt((2.0 * np.sum(error**2) - np.sum(np.diag(error) ** 2)) / size)
+        assert 0.4 < true / float(low.rounding(chosen.array(L))) < 1.5
+
+
+@pytest.mark.parametrize(("chosen", "lowest"), [(place, place[1]) for place in PLACES], indirect=["chosen"])
+def test_split_products_have_the_stated_error(chosen, lowest):
+    low = reduced._Products(chosen.array(np.eye(2)), lowest + "x3")
+    unit = reduced.PRECISIONS[lowest + "x3"]
+    assert unit == reduced.PRECISIONS[lowest] ** 2
+    rng = np.random.default_rng(3)
+    kernel = covariance(70, 1e-3)
+    root = np.linalg.cholesky(np.linalg.inv(kernel))
+    cases = {
+        "single products": (rng.normal(size=(400, 1)), rng.normal(size=(1, 400))),
+        "random": (rng.normal(size=(90, 40)), rng.normal(size=(40, 70))),
+        "positive": (rng.uniform(size=(90, 40)), rng.uniform(size=(40, 70))),
+        "kernel": (kernel, root),
+        "scaled": (1e-9 * root.T, 1e9 * kernel),
+    }
+    for name, factors in cases.items():
+        X, Y = (x.astype(np.float32) for x in factors)
+        own = [low._parts(chosen.array(x, "float32")) for x in (X, Y)]
+        product = low._of(low.backend.product, *own)
+        chosen.check(product, "float32")
+        X, Y = X.astype(float), Y.astype(float)
+        error = np.abs(chosen.numpy(product, "float32").astype(float) - X @ Y) / (np.abs(X) @ np.abs(Y))
+        assert np.max(error) < 2.0 * unit + (X.shape[1] + 2) * 2.0**-24, name
+        if name == "single products":  # nearly the worst error, so the bound has no room for a mistake
+            assert np.max(error) > unit
+
+
+def test_rounding_keeps_the_stated_number_of_bits(backend):
+    x = np.random.default_rng(4).normal(size=2000).astype(np.float32) * 10.0 ** np.linspace(-30, 30, 2000)
+    x = np.append(x, [0.0, -0.0, 1.0, -2.0]).astype(np.float32)
+    for bits in (8, 11):
+        rounded = backend.numpy(get_backend(backend.name).round_float32(backend.array(x, "float32"), bits), "float32")
+        mantissa, _ = np.frexp(rounded)
+        np.testing.assert_array_equal(mantissa * 2.0**bits, np.round(mantissa * 2.0**bits))
+        assert np.all(np.abs(rounded - x) <= 2.0**-bits * np.abs(x))
+        np.testing.assert_array_equal(rounded[-4:], x[-4:])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize(
+    ("chosen", "lowest", "noise"),
+    [(place, place[1], 1e-1 if place[1] == "bfloat16" else 1e-2) for place in PLACES],
+    indirect=["chosen"],
+)
+def test_split_products_serve_where_plain_ones_do_not(chosen, lowest, noise, warm, dtype):
+    A = covariance(48, noise, 1.5)
+    start = chosen.array(np.linalg.cholesky(np.linalg.inv(covariance(48, noise, 1.51))), dtype) if warm else None
+    settings = {"tolerance": 5e-3, "least_steps": 1}
+    plain, split, full = (
+        inverse_factor(chosen.array(A, dtype), start, precision=precision, **settings)
+        for precision in (lowest, lowest + "x3", None)
+    )
+    chosen.check(split.factor, dtype)
+    assert float(plain.fallbacks) == 1.0
+    assert float(split.fallbacks) == 0.0
+    assert float(split.steps) == float(full.steps)
+    assert residual(A, chosen.numpy(split.factor, dtype)) < 5e-3
+    L, own = (chosen.numpy(found.factor, dtype).astype(float) for found in (split, full))
+    difference = np.linalg.norm(np.linalg.solve(own, L - own)) / math.sqrt(48)
+    assert difference < 3.0 * float(split.rounding) + (1e-4 if dtype == "float32" else 0.0)
+    assert difference > (0.0 if lowest == "tf32" else 1e-6)  # it was another product
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
@@ -177,7 +289,7 @@ def test_bfloat16_serves_what_is_well_conditioned(library, dtype, available):
     assert 1e-5 < np.max(np.abs(L - full)) < 1e-2  # it was another product
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16", "tf32x3", "bfloat16x3"])
 @pytest.mark.parametrize("library", ["numpy", "array_api_strict"])
 def test_libraries_say_which_precisions_they_do_not_have(library, precision):
     A = get_backend(library).from_numpy(covariance(4, 1e-2))
@@ -185,11 +297,47 @@ def test_libraries_say_which_precisions_they_do_not_have(library, precision):
         inverse_factor(A, precision=precision)
 
 
+@pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
 @pytest.mark.parametrize("library", ["torch", "jax"])
-def test_tf32_needs_a_cuda_device(library, available):
+def test_tf32_needs_a_cuda_device(library, precision, available):
     A = available({"torch": TORCH, "jax": JAX}[library]).array(covariance(4, 1e-2))
-    with pytest.raises(BackendError, match="tf32 products only on CUDA devices, not on cpu"):
-        inverse_factor(A, precision="tf32")
+    with pytest.raises(BackendError, match=f"{precision} products only on CUDA devices, not on cpu"):
+        inverse_factor(A, precision=precision)
+
+
+def test_torch_asks_cuda_devices_for_bfloat16_products_in_float32(available, monkeypatch):
+    available(TORCH)
+    torch, B = pytest.importorskip("torch"), get_backend("torch")
+    from agp_backends import _torch
+
+    asked = []
+    monkeypatch.setattr(torch, "mm", lambda X, Y, out_dtype: asked.append((X, Y, out_dtype)))
+    X = SimpleNamespace(dtype=torch.bfloat16, ndim=2, device=SimpleNamespace(type="cuda"))
+    for precision in ("bfloat16", "bfloat16x3"):
+        assert B.reduced_precision(precision, X)[0] == torch.bfloat16
+    B.product(X, X)
+    assert asked == [(X, X, torch.float32)]
+    monkeypatch.setattr(_torch, "WIDE", False)  # torch 2.7
+    B.reduced_precision("bfloat16", X)
+    with pytest.raises(BackendError, match="bfloat16x3 products on CUDA devices require torch 2.8"):
+        B.reduced_precision("bfloat16x3", X)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "bfloat16x3"])
+def test_compiled_products_lose_no_part(precision, available):
+    # XLA may remove conversions to bfloat16 and back, and then the second part would be zero
+    A, place = covariance(24, 1.0 if precision == "bfloat16" else 1e-1, 0.5), available(JAX)
+    unit = reduced.PRECISIONS[precision]
+
+    def gram(A):
+        products = reduced._Products(A, precision)
+        return products.gram(products.low(A))
+
+    eager, compiled = gram(place.array(A)), get_backend("jax").compile(gram)(place.array(A))
+    exact = np.tril(A @ A @ A)
+    errors = [np.linalg.norm(place.numpy(x, "float32") - exact) / np.linalg.norm(exact) for x in (eager, compiled)]
+    assert max(errors) < 2.0 * unit
+    assert min(errors) > 0.02 * unit
 
 
 def test_the_rounding_of_a_cold_factor_is_small():
@@ -230,4 +378,5 @@ def test_jax_asks_cuda_devices_for_tf32_in_the_low_products_alone(available, mon
 
     low, _ = asked("tf32")  # JAX's word for it is HIGH
     assert low == 3  # of L^T A L two, of L Phi one
+    assert asked("tf32x3")[0] == 9
     assert asked("float32")[0] == 0
