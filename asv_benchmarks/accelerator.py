@@ -96,11 +96,11 @@ class Report:
         return ", ".join(f"{name} ({count} entries)" for name, count in left.items() if count)
 
     def ordered(self) -> list[tuple[Stage, list[Settings]]]:
-        """The stages of this call; with `--retry`, the failed entries of earlier calls come first."""
+        """The stages of this call; with `--retry`, what earlier calls have left comes first."""
         found = []
         for stage, entries in stages(self.plan, self.a.parts):
             if stage.call < (self.a.call or 0) and self.a.retry:
-                found.append((stage, [entry for entry in entries if self.results[stage.part].has_failed(entry)]))
+                found.append((stage, self.lacking(stage, entries)))
             elif self.a.call in (None, stage.call):
                 found.append((stage, entries))
         return [(stage, entries) for stage, entries in found if entries]
@@ -235,7 +235,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--call", type=int, choices=CALLS, help="measure the entries of this call (default: of both)")
     parser.add_argument("--seconds", type=float, default=300.0, help="time limit (default: 300); 0 prints the plan")
     parser.add_argument("--entry-seconds", type=float, metavar="S", help="time limit for one entry (default: by part)")
-    parser.add_argument("--retry", action="store_true", help="repeat entries that failed, those of earlier calls first")
+    parser.add_argument(
+        "--retry", action="store_true", help="also repeat failed entries, and measure what earlier calls have left"
+    )
     parser.add_argument("--page", type=Path, metavar="PAGE", help="write this page from FOLDER instead of measuring")
     rehearse = "build wheels, install them in an empty folder, and run both calls from there in small sizes on the CPU"
     parser.add_argument("--rehearse", action="store_true", help=rehearse)

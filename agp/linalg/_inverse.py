@@ -17,6 +17,7 @@ from agp.linalg._inverse_step import (
     merit_of,
     natural_step,
     residual_of,
+    rounding_error,
     starting_factor,
     starting_vector,
 )
@@ -68,6 +69,8 @@ class _Carry(NamedTuple):
     stale: Array
     damping: Array
     vector: Array
+    floor: Array
+    """The least residual that rounding allows, or 0."""
 
 
 def inverse_factor(
@@ -85,8 +88,9 @@ def inverse_factor(
 ) -> InverseFactor:
     """Compute the Cholesky factor of A^-1 by matrix products, to a residual |L^T A L - I|_F / sqrt(M) < tolerance.
 
-    The iteration ends when the residual falls below the tolerance or stops improving, or after `max_steps` steps. If
-    `gap` is given, it replaces the residual in these tests.
+    The iteration ends when the residual falls below the tolerance or to twice its rounding error, or stops improving,
+    or after `max_steps` steps. If `gap` is given, it replaces the residual in these tests, and its rounding error is
+    unknown.
 
     Parameters
     ----------
@@ -96,7 +100,8 @@ def inverse_factor(
         A factor to start from, such as the factor of the previous A. The default is `starting_factor(A)`. The default
         also replaces a given factor L if L is not finite or an eigenvalue of L^T A L exceeds 100.
     tolerance
-        The residual at which to stop. The residual is tested before each step, so a good factor takes no steps.
+        The residual at which to stop. The residual is tested before each step, so a good factor takes no steps. If the
+        tolerance is 0, the iteration ends when the residual stops improving.
     least_steps, max_steps
         The minimum and maximum number of steps.
     step
@@ -143,20 +148,22 @@ def inverse_factor(
         start, vector = rough.factor, rough.vector
     L, B, restarts = _first_factor(A, start, vector)
 
+    floor_of = _floor(A) if gap is None and tolerance > 0.0 else lambda _: zero
+
     def unfinished(*carry: Array) -> Array:
         c = _Carry(*carry)
-        wanted = (c.gap >= tolerance) | (c.count < least_steps)
+        wanted = (c.gap >= xp.maximum(c.floor, zero + tolerance)) | (c.count < least_steps)
         return wanted & (c.count < max_steps) & (c.stale < patience)
 
     def advance(*carry: Array) -> tuple[Array, ...]:
-        return _advance(A, step, gap, _Carry(*carry))
+        return _advance(A, step, gap, floor_of, _Carry(*carry))
 
     residual = residual_of(B)
     measured = residual if gap is None else gap(A, L, B)
     count = zero if rough is None else rough.steps
     fallbacks = zero if rough is None else _fallbacks(rough, restarts, residual >= tolerance)
     certain = 0 if rough is not None else max(0, min(least_steps, max_steps, math.ceil(patience)))
-    first = _Carry(count, L, B, merit_of(L, B), residual, measured, measured, zero, zero + 1.0, vector)
+    first = _Carry(count, L, B, merit_of(L, B), residual, measured, measured, zero, zero + 1.0, vector, floor_of(L))
     enough = certain > 0 and tolerance >= ONE_STEP_TOLERANCE
     last = _Carry(*backend.while_loop(unfinished, advance, first, at_least=certain, likely_enough=enough))
     rounding = zero if rough is None else rough.rounding
@@ -193,7 +200,16 @@ def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, 
     return backend.cond((1.0 + size <= COLD_START) & positive, kept, looked_at, likely=True)
 
 
-def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Array, ...]:
+def _floor(A: Array) -> Callable[[Array], Array]:
+    """Return a function that estimates, from L, twice the residual that is due to rounding."""
+    xp = backend_of(A).xp
+    squares, unit = A * A, 0.5 * float(xp.finfo(A.dtype).eps)
+    return lambda L: 2.0 * rounding_error(squares, xp.sum(L * L, axis=-1), unit, unit)
+
+
+def _advance(
+    A: Array, step: StepRule, gap: Gap | None, floor_of: Callable[[Array], Array], c: _Carry
+) -> tuple[Array, ...]:
     xp = backend_of(A).xp
     eigenvalue, vector = largest_eigenvalue(c.B, c.vector)
     L, B, eigenvalue = _rescale_start(c.L, c.B, eigenvalue)
@@ -216,9 +232,10 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
         wanted, falls = xp.where(near, 0.5 * wanted, wanted), falls & ~near
     improved = (measured < wanted) | falls
     spent = xp.where(accept, xp.minimum(gamma, xp.ones_like(gamma)), xp.ones_like(gamma))
+    L_next = xp.where(accept, L_new, c.L)
     return _Carry(
         count=c.count + 1.0,
-        L=xp.where(accept, L_new, c.L),
+        L=L_next,
         B=xp.where(accept, B_new, c.B),
         merit=xp.where(accept, merit, c.merit),
         residual=xp.where(accept, residual, c.residual),
@@ -227,6 +244,7 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
         stale=xp.where(improved, xp.zeros_like(c.stale), c.stale + spent),
         damping=xp.where(accept, xp.ones_like(c.damping), 0.5 * c.damping),
         vector=xp.where(xp.isfinite(eigenvalue), vector, c.vector),
+        floor=floor_of(L_next),
     )
 
 

@@ -3,10 +3,7 @@
 A step from L requires the products B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, and thus
 correct the errors of both products.
 
-An error dA of A changes B by dB = L^T dA L. Let u be the unit roundoff of the lower precision: half the distance from 1
-to the next number. The entries of A have independent relative errors of about 0.4 u (root mean square), so
-|dB|_F / sqrt(M) ~ 0.4 u (d^T (A * A) d / M)^1/2 with d = diag(L L^T). All precisions sum in float32, with unit roundoff
-v. The sums add 0.2 v (d^T (A * A) d)^1/2. If L L^T = A^-1, the error is at most (0.4 u + 0.2 v sqrt(M)) cond(A).
+All precisions sum in float32. `rounding_error` estimates the residual that rounding leaves.
 
 Split products replace x = h + l + r by h, which is x rounded to p bits, and l, which is x - h rounded to p bits. They
 replace x y by h h' + (h l' + l h'). Since |l| <= 2^-p |x| and |r| <= 2^(-2p-1) |x|, the relative error of x y is up to
@@ -20,7 +17,14 @@ from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
 from agp.linalg._diagonal import diagonal
-from agp.linalg._inverse_step import COLD_START, largest_eigenvalue, merit_of, natural_step, residual_of
+from agp.linalg._inverse_step import (
+    COLD_START,
+    largest_eigenvalue,
+    merit_of,
+    natural_step,
+    residual_of,
+    rounding_error,
+)
 from agp.linalg._step_rules import StepRule
 from agp.linalg._triangular import lower_product, lower_times_lower, lower_transposed_product
 
@@ -31,10 +35,7 @@ PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8, "tf32x
 """The unit roundoff of each precision: half the largest relative error of the product of two float32 numbers."""
 SPLIT_BITS = {"tf32x3": 11, "bfloat16x3": 8}
 """The number p of significant bits of both parts of a number, for split products."""
-ROUNDINGS, SUMS = 0.4, 0.2 * 2.0**-24
-"""The constants in the estimate above, for u and for sums in float32.
-
-For kernel matrices with M = 60 to 700, the estimate is correct to a factor of two."""
+SINGLE = PRECISIONS["float32"]
 MAX_ROUNDING_ERROR = 5e-3
 """Steps in a lower precision end when the rounding error exceeds both half this value and half the tolerance."""
 
@@ -106,10 +107,7 @@ class _Products:
 
     def rounding(self, L: Array) -> Array:
         """Return the residual due to the rounding of products, for L in the precision of A."""
-        xp = self.backend.xp
-        d = xp.sum(L * L, axis=-1) * self.root**2
-        error = ROUNDINGS * self.unit / math.sqrt(L.shape[-1]) + SUMS
-        return error * xp.sqrt(xp.sum(d * xp.astype(self.squares @ xp.astype(d, xp.float32), d.dtype)))
+        return rounding_error(self.squares, self.backend.xp.sum(L * L, axis=-1) * self.root**2, self.unit, SINGLE)
 
 
 def is_lower(precision: str, A: Array) -> bool:

@@ -78,7 +78,7 @@ def _rest(entry: Settings) -> bool:
 STAGES = (
     Stage("The card", "card", _first_of_card, 1, 30),
     Stage("Differences of every method from NumPy", "methods", _rest, 1, 90),
-    Stage("Failing tests", "tests", _compiled_on_call, 1, 110),
+    Stage("Failing tests", "tests", _compiled_on_call, 1, 135),
     Stage("Steps compared with GPyTorch", "steps", _beside_peer, 1, 110),
     Stage("Steps of R-SVGP in every precision and size", "steps", _relaxed, 2, 80),
     Stage("GPRegressor with its defaults", "default", _compiled_on_call, 2, 70),

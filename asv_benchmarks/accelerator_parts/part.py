@@ -56,7 +56,7 @@ class Part:
     jax, cupy
         Ratios of the times of libraries that compile at the first call to this estimate.
     processes
-        Maximum number of entries that run at the same time, in parts that do not measure times.
+        Number of entries that run at the same time, in parts that do not measure times.
     """
 
     title: str

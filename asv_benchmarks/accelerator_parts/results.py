@@ -44,10 +44,6 @@ class Results:
         found = [entry["figures"] for entry in self.entries if entry["settings"] == settings]
         return not found or CUT in found[0] or (again and has_failed(found[0]))
 
-    def has_failed(self, settings: Settings) -> bool:
-        """Whether an entry was measured and has failed."""
-        return any(has_failed(entry["figures"]) for entry in self.entries if entry["settings"] == settings)
-
     def means(self) -> dict[str, float]:
         """Mean time of an entry for each library that has entries."""
         times: dict[str, list[float]] = {}

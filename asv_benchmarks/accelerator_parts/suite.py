@@ -37,8 +37,8 @@ FOLDERS = [
 WHOLE, TRIANGLES = "all", "triangles"
 PATHS = {WHOLE: FOLDERS, TRIANGLES: ["linalg/test_linalg_triangular.py"]}
 """The files of each set of tests; in small sizes, only the second set is run."""
-PROCESSES = 12
-"""Maximum number of processes, which share the device."""
+PROCESSES = 8
+"""Maximum number of processes for the tests of a library; all share the device."""
 PATIENT = ["-W", "default::DeprecationWarning", "-W", "default::FutureWarning"]
 """Options with which what other versions of the libraries deprecate does not fail a test."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -124,4 +124,6 @@ def _describe(outcome: dict[str, str]) -> str:
 
 NOTE = """The tests with the library and the device as parameters, in float64 and float32. *unfinished* marks sets of
 tests that exceeded the time limit; their counts include the tests that had run."""
-PART = Part("Tests on the device", NOTE, entries, measured, seconds=100.0, guess=90.0, small_guess=15.0, jax=1.0)
+PART = Part(
+    "Tests on the device", NOTE, entries, measured, seconds=130.0, guess=90.0, small_guess=15.0, jax=1.0, processes=2
+)

@@ -103,7 +103,7 @@ def test_an_indefinite_matrix_ends_and_tells(backend):
 
 
 def test_float32_stops_at_its_floor(backend):
-    # the floor is about 1.5e-8 times the condition, so 1e-9 is never reached: patience ends it
+    # the floor is about 1.5e-8 times the condition, so 1e-9 is never reached
     A = spd(16, 1e4)
     found = inverse_factor(backend.array(A, "float32"), tolerance=1e-9, max_steps=100)
     steps = float(found.steps)
@@ -112,6 +112,22 @@ def test_float32_stops_at_its_floor(backend):
     assert residual(A, L.astype(np.float64)) < 1e-2
     backend.check(found.residual, "float32")
     backend.check(found.vector, "float32")
+
+
+@pytest.mark.parametrize(("dtype", "jitter"), [("float32", 1e-3), ("float64", 1e-10)])
+@pytest.mark.parametrize("size", [100, 300])
+def test_a_residual_that_is_all_rounding_needs_no_further_steps(size, dtype, jitter, backend):
+    """Otherwise each call of a training run would take as many steps as its patience, to no effect."""
+    X = np.random.default_rng(size).normal(size=(size, 3))
+    A = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=-1)) + jitter * np.eye(size)
+    A = backend.array(A, dtype)
+    best = inverse_factor(A, tolerance=0.0, max_steps=200)
+    tolerance = 0.01 * float(best.residual)
+    found = inverse_factor(A, tolerance=tolerance, max_steps=200)
+    assert tolerance < float(found.residual) < 2.5 * float(best.residual)
+    assert float(found.steps) < float(best.steps)
+    assert float(inverse_factor(A, found.factor, tolerance=tolerance).steps) == 0.0
+    assert float(inverse_factor(A * 1.01, found.factor, tolerance=tolerance).steps) <= 2.0
 
 
 @pytest.mark.slow
