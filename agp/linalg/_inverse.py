@@ -117,8 +117,9 @@ def inverse_factor(
         A function that returns the criterion for stopping, by default the residual. The function is called once
         per step.
     precision
-        One of "float32", "tf32" and "bfloat16". The first steps multiply in this precision, until the residual is below
-        the tolerance or near the rounding error of the products. The residual is then checked in the precision of A,
+        One of "float32", "tf32", "tf32x3", "bfloat16" and "bfloat16x3". In "tf32x3" and "bfloat16x3", three products of
+        split matrices replace each product. The first steps multiply in this precision, until the residual is below the
+        tolerance or near the rounding error of the products. The residual is then checked in the precision of A,
         and steps continue in that precision if necessary. If A is too ill-conditioned for the lower precision, all
         steps use the precision of A, and `fallbacks` is 1. The argument has no effect unless the requested
         precision is lower than the precision of A.

@@ -149,7 +149,8 @@ class InverseUpdate:
         Whether the parameters may change by large amounts between calls, as in a line search. If true, restarts of a
         factor are not reported as repairs.
     precision
-        The precision of matrix products in the iteration: "float32", "tf32" or "bfloat16". The last B = L^T A L and the
+        The precision of matrix products in the iteration: "float32", "tf32", "tf32x3", "bfloat16" or "bfloat16x3". In
+        "tf32x3" and "bfloat16x3", three products of split matrices replace each product. The last B = L^T A L and the
         residual are computed in the model's precision. If the matrix is too badly conditioned, the iteration returns to
         the model's precision and reports a repair. By default, the iteration uses the model's precision. A precision
         that is not lower than the model's precision has no effect. The page on numerics lists the errors that a lower

@@ -127,7 +127,7 @@ def test_a_residual_that_is_all_rounding_needs_no_further_steps(size, dtype, jit
     assert tolerance < float(found.residual) < 2.5 * float(best.residual)
     assert float(found.steps) < float(best.steps)
     assert float(inverse_factor(A, found.factor, tolerance=tolerance).steps) == 0.0
-    assert float(inverse_factor(A * 1.01, found.factor, tolerance=tolerance).steps) <= 2.0
+    assert float(inverse_factor(A * 1.01, found.factor, tolerance=tolerance).steps) <= 3.0
 
 
 @pytest.mark.slow
