@@ -33,7 +33,7 @@ APART = 128
 """Alignment of joined arrays, in entries: at least 512 bytes, as for new arrays, because products and sums round
 differently with other alignments."""
 
-WIDE = "dtype" in torch.ops.aten.mm.overloads()
+WIDE = "dtype" in torch.ops.aten.mm.overloads() and torch.version.hip is None
 """Whether torch can return products of bfloat16 matrices in float32, on CUDA devices: from torch 2.8 on."""
 
 HOST = one_thread("blas")  # for computations outside torch, such as the steps of L-BFGS
@@ -361,15 +361,16 @@ class TorchBackend(Backend):
     def product(self, X: Array, Y: Array, /) -> Array:
         if X.dtype != torch.bfloat16:
             return X @ Y
-        # torch.matmul would round the result to bfloat16
-        if X.device.type != "cuda":
-            return X.to(torch.float32) @ Y.to(torch.float32)  # the same: float32 holds products of two bfloat16 numbers
-        return torch.mm(X, Y, out_dtype=torch.float32) if WIDE and X.ndim == Y.ndim == 2 else (X @ Y).to(torch.float32)
+        if X.device.type == "cuda" and X.ndim == Y.ndim == 2:  # X @ Y would be rounded to bfloat16
+            return torch.mm(X, Y, out_dtype=torch.float32) if WIDE else (X @ Y).to(torch.float32)
+        return X.to(torch.float32) @ Y.to(torch.float32)  # the same: float32 holds products of two bfloat16 numbers
 
     def reduced_precision(self, precision: str, x: Array, /) -> tuple[Any, Callable]:
         on_cuda = x.device.type == "cuda"
         if precision == "bfloat16x3" and on_cuda and not WIDE:
-            raise BackendError("bfloat16x3 products on CUDA devices require torch 2.8; use precision='tf32x3' or None.")
+            raise BackendError(
+                "bfloat16x3 products on GPUs require torch 2.8 or later with CUDA; use precision='tf32x3' or None."
+            )
         if precision in ("bfloat16", "bfloat16x3"):
             return torch.bfloat16, contextlib.nullcontext
         if on_cuda:

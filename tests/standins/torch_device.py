@@ -33,6 +33,12 @@ BY_MASK = {"index", "index_put", "index_put_", "_index_put_impl_"}
 """Calls that take positions: true entries of a mask are found by the host, and positions on the host travel."""
 
 
+WIDE_PRODUCTS: dict[Any, Any] = {}
+"""Calls that the host does not have, and what does the same there."""
+if "dtype" in torch.ops.aten.mm.overloads():
+    WIDE_PRODUCTS[torch.ops.aten.mm.dtype] = lambda X, Y, out_dtype: X.to(out_dtype) @ Y.to(out_dtype)
+
+
 class DeviceTensor(torch.Tensor):
     """A tensor on the device, whose values `held` lie in a tensor of the host."""
 
@@ -125,6 +131,7 @@ def _computed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if place is not None:
         kwargs = {**kwargs, "device": "cpu"}
     _count_call(function, name, args, given, ours, there)
+    function = WIDE_PRODUCTS.get(function, function)
     found = function(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
     if not there:
         return found
