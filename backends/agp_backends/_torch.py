@@ -7,6 +7,7 @@ CUDA devices, the launches of an eager step can be recorded instead (`capture`).
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
@@ -62,6 +63,23 @@ def _polygamma(n: int, x: Array) -> Array:
     return (-1.0) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1.0, x)
 
 
+class _Later:
+    """A function that autograd calls after a value has been computed, on a thread of its own for CUDA devices.
+
+    It sees the context variables of the value, such as guesses about branches. Repairs are not reported again.
+    """
+
+    def __init__(self, f: Callable) -> None:
+        self.f, self.context = f, copy_context()
+
+    def __call__(self, *args: Any) -> Any:
+        return self.context.copy().run(self._silently, *args)
+
+    def _silently(self, *args: Any) -> Any:
+        with collect_reports():
+            return self.f(*args)
+
+
 class _Kept:
     """Holder that passes the pullback from the value of a `_ClosedForm` to its gradient."""
 
@@ -73,7 +91,8 @@ class _ClosedForm(torch.autograd.Function):
 
     @staticmethod
     def forward(f: ClosedForm, names: tuple[str, ...], kept: _Kept, *arrays: Array) -> Array:  # type: ignore[override]
-        value, kept.pullback = f({name: x.detach() for name, x in zip(names, arrays, strict=True)})
+        value, pullback = f({name: x.detach() for name, x in zip(names, arrays, strict=True)})
+        kept.pullback = _Later(pullback)
         return value.clone()  # a copy avoids a reference cycle: the pullback may hold the value
 
     @staticmethod
@@ -384,7 +403,12 @@ class TorchBackend(Backend):
 
     def remat(self, f: Callable, /) -> Callable:
         def recomputed(*args):
-            return checkpoint(f, *args, use_reentrant=False, preserve_rng_state=False)  # f uses no random numbers
+            again, first = _Later(f), [f]
+
+            def each(*args):
+                return (first.pop() if first else again)(*args)
+
+            return checkpoint(each, *args, use_reentrant=False, preserve_rng_state=False)  # f uses no random numbers
 
         return lambda *args: recomputed(*args) if torch.is_grad_enabled() else f(*args)
 

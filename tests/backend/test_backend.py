@@ -346,7 +346,7 @@ def test_defaults_leave_things_as_they_are(backend):
     assert B.compile(f) is f
     B.synchronise(x)
     assert B.is_concrete(x)
-    assert B.peak_memory(x) > 1.0
+    assert B.peak_memory(x) > (1.0 if B.device_memory(x) is None else 0.0)  # of the process, or of arrays
     assert agp.backend_of is backend_of
 
 
@@ -390,7 +390,8 @@ def test_elementwise_work_in_pieces_is_that_on_the_whole(shape, lower, backend):
     B = get_backend(backend.name)
     pieces = B.elementwise(_of_entries, *map(backend.array, host), numbers=(0.5,), lower=lower)
     for found, x in zip(pieces, expected, strict=True):
-        np.testing.assert_array_equal(backend.numpy(found), x)
+        # compiled kernels add and multiply with one rounding
+        np.testing.assert_allclose(backend.numpy(found), x, rtol=0.0 if backend.device is None else 1e-14, atol=1e-14)
         assert tuple(found.shape) == shape
 
 
