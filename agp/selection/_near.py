@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import asarray_like, to_numpy
+from agp.backend import asarray_like, backend_of, to_numpy
 from agp.bounds import Batch, near_densities
 from agp.chunking import cached_rows, column_spreads, row_ranges
 from agp.errors import NotPositiveDefiniteError
@@ -88,7 +88,7 @@ def merge_rows(data: Data) -> Merged:
 
 def add_inducing_inputs(model: NNGP, order: Any) -> VIF:
     """Return a model with the same hyperparameters and rows, some of which are also inducing inputs."""
-    Z = model.X[order[:INDUCING]]
+    Z = backend_of(model.X).gather(model.X, order[:INDUCING])
     names = ("X", "y", "weights", "noise", "squares", "mean_function", "priors", "neighbours", "seed")
     parts = {name: getattr(model, name) for name in names}
     return VIF(model.kernel, model.likelihood, Points(Z, Z_unit=column_spreads(model.X)), **parts)
@@ -97,7 +97,7 @@ def add_inducing_inputs(model: NNGP, order: Any) -> VIF:
 class NearCandidates:
     """Models on the rows that are not held out, with repeated inputs merged, and their scores on the held-out rows.
 
-    All rows are on the host.
+    All rows are on the host or, in float64, on the accelerator of the data.
 
     Parameters
     ----------
@@ -112,7 +112,9 @@ class NearCandidates:
     def __init__(self, rows: Rows, watch: Watch, seed: int) -> None:
         kept = np.ones(rows.total, dtype=bool)
         kept[rows.held] = False
-        self.merged = merge_rows(rows.data.at(np.nonzero(kept)[0]).on_host())
+        merged = merge_rows(rows.data.at(np.nonzero(kept)[0]).on_host())
+        self.beside = _accelerated(rows.data.X, merged.X)
+        self.merged = Merged(*(None if x is None else asarray_like(x, self.beside) for x in merged))
         self.order = generator(seed, 33).permutation(len(self.merged.X))
         self.watch = watch
         held = rows.held_out().on_host()
@@ -156,10 +158,10 @@ class NearCandidates:
         held = self.held if count is None else self.held.at(np.arange(min(count, len(self.held.y))))
         try:
             with np.errstate(all="ignore"), ignore_repairs():
-                latent = self._predictor(model).predict(held.X)
-                noise = model.likelihood.noise_variance + (0.0 if held.noise is None else held.noise[:, None])
-                variance = latent.variance + noise
-                squares = (held.y - latent.mean) ** 2 / variance
+                latent = self._predictor(model).predict(asarray_like(held.X, self.beside))
+                noise = to_numpy(model.likelihood.noise_variance)
+                variance = to_numpy(latent.variance) + noise + (0.0 if held.noise is None else held.noise[:, None])
+                squares = (held.y - to_numpy(latent.mean)) ** 2 / variance
         except NotPositiveDefiniteError:  # the precision is too low
             return Densities(model, np.full(len(held.y), -np.inf), -math.inf)
         factor = 1.0
@@ -194,6 +196,17 @@ class NearCandidates:
             return math.isfinite(one.score)
         count = min(len(one.each), len(other.each))
         return exceeds(one.each[:count], other.each[:count])
+
+
+def _accelerated(X: Any, host: Any) -> Any:
+    """Return an array beside which to place rows: the host's, or one in float64 on the accelerator of X.
+
+    Libraries that compile each shape anew would take longer there.
+    """
+    B = backend_of(X)
+    if B.is_lazy or B.device_memory(X) is None or B.loops_on_device:
+        return host
+    return B.xp.zeros((), dtype=B.xp.float64, device=X.device)
 
 
 def describe_near(model: Any) -> str:
@@ -287,10 +300,18 @@ class NearTraining:
         size, data = cached_rows(sets.shape[1] ** 2 * ARRAYS, model.X), model._near_data
         try:
             with ignore_repairs():
-                parts = [near_densities(model, data, rows[i:j], sets[i:j]) for i, j in row_ranges(len(rows), size)]
+                parts = [
+                    to_numpy(near_densities(model, data, *self._placed(rows[i:j], sets[i:j])))
+                    for i, j in row_ranges(len(rows), size)
+                ]
         except NotPositiveDefiniteError:
             return np.full(len(rows), -np.inf)
         return np.concatenate(parts)
+
+    def _placed(self, *numbers: Any) -> tuple[Any, ...]:
+        """Return numbers of rows beside the rows."""
+        B = backend_of(self.near.beside)
+        return tuple(B.from_numpy(x, device=B.device_name(self.near.beside) or None) for x in numbers)
 
     def calibrate(self, hyper: Any) -> NNGP:
         """Scale the kernel and the noise to the densities of rows given their neighbours."""
@@ -308,7 +329,7 @@ class NearTraining:
     def _add_sets(self, model: NNGP, sets: Any, rows: Any, k: int) -> Any:
         """Return the neighbours of rows, the first of which may be known."""
         start = 0 if sets is None else len(sets)
-        more = self.near.search(model.kernel).others(rows[start:], k)
+        more = to_numpy(self.near.search(model.kernel).others(*self._placed(rows[start:]), k))
         if model.weights is not None:
             more = np.concatenate([rows[start:, None], more], axis=1)
         return more if sets is None else np.concatenate([sets, more])
@@ -352,10 +373,11 @@ class NearTraining:
 
         If `trust` is true, the last step is taken without an evaluation, unless its predicted gain is large.
         """
-        every = np.full((len(model.X), sets.shape[1]), -1)
+        every = np.full((model.X.shape[0], sets.shape[1]), -1)
         every[rows] = sets
-        held = dataclasses.replace(model, sets=every)
-        objective = Evidence(held, Batch(held.X[rows], held.y[rows], 1.0, rows), names)
+        every, numbers = self._placed(every, rows)
+        held, B = dataclasses.replace(model, sets=every), backend_of(model.X)
+        objective = Evidence(held, Batch(B.gather(held.X, rows), B.gather(held.y, rows), 1.0, numbers), names)
         coordinates = objective.coordinates
         start = coordinates.vector_of(held)
         box = search_box(coordinates, held.X, start, LEAST_NOISE)
@@ -381,4 +403,7 @@ class NearTraining:
 def _is_noisy(model: NNGP) -> bool:
     """Whether float32 suffices for the covariance matrices of neighbours."""
     size = float(np.mean(to_numpy(model.kernel.diag(model.X[:LEAST_TRAINED])[0])))
-    return model.X.dtype == np.float64 and float(model.likelihood.noise_variance) > NARROW_NOISE * size
+    return (
+        backend_of(model.X).dtype_name(model.X) == "float64"
+        and float(model.likelihood.noise_variance) > NARROW_NOISE * size
+    )
