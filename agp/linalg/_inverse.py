@@ -70,7 +70,7 @@ class _Carry(NamedTuple):
     damping: Array
     vector: Array
     floor: Array
-    """The least residual that rounding allows, or 0."""
+    """The value of the gap at which to stop: the tolerance, or twice the residual that is due to rounding."""
 
 
 def inverse_factor(
@@ -149,11 +149,11 @@ def inverse_factor(
         start, vector = rough.factor, rough.vector
     L, B, restarts = _first_factor(A, start, vector)
 
-    floor_of = _floor(A) if gap is None and tolerance > 0.0 else lambda _: zero
+    floor_of = _floor(A, tolerance) if gap is None and tolerance > 0.0 else lambda _: zero + tolerance
 
     def unfinished(*carry: Array) -> Array:
         c = _Carry(*carry)
-        wanted = (c.gap >= xp.maximum(c.floor, zero + tolerance)) | (c.count < least_steps)
+        wanted = (c.gap >= c.floor) | (c.count < least_steps)
         return wanted & (c.count < max_steps) & (c.stale < patience)
 
     def advance(*carry: Array) -> tuple[Array, ...]:
@@ -164,7 +164,8 @@ def inverse_factor(
     count = zero if rough is None else rough.steps
     fallbacks = zero if rough is None else _fallbacks(rough, restarts, residual >= tolerance)
     certain = 0 if rough is not None else max(0, min(least_steps, max_steps, math.ceil(patience)))
-    first = _Carry(count, L, B, merit_of(L, B), residual, measured, measured, zero, zero + 1.0, vector, floor_of(L))
+    floor = zero if certain > 0 else floor_of(L)  # not tested before steps that are certain
+    first = _Carry(count, L, B, merit_of(L, B), residual, measured, measured, zero, zero + 1.0, vector, floor)
     enough = certain > 0 and tolerance >= ONE_STEP_TOLERANCE
     last = _Carry(*backend.while_loop(unfinished, advance, first, at_least=certain, likely_enough=enough))
     rounding = zero if rough is None else rough.rounding
@@ -201,11 +202,11 @@ def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, 
     return backend.cond((1.0 + size <= COLD_START) & positive, kept, looked_at, likely=True)
 
 
-def _floor(A: Array) -> Callable[[Array], Array]:
-    """Return a function that estimates, from L, twice the residual that is due to rounding."""
+def _floor(A: Array, tolerance: float) -> Callable[[Array], Array]:
+    """Return a function that computes, from L, the larger of the tolerance and twice the residual due to rounding."""
     xp = backend_of(A).xp
     squares, unit = A * A, 0.5 * float(xp.finfo(A.dtype).eps)
-    return lambda L: 2.0 * rounding_error(squares, xp.sum(L * L, axis=-1), unit, unit)
+    return lambda L: xp.clip(2.0 * rounding_error(squares, xp.vecdot(L, L), unit, unit), min=tolerance)
 
 
 def _advance(

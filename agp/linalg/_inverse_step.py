@@ -91,9 +91,9 @@ def rounding_error(squares: Array, d: Array, unit: float, sum_unit: float) -> Ar
         The unit roundoff u of A and of the factors of products, and v of the sums of products: half the distance from 1
         to the next number.
     """
-    xp = backend_of(d).xp
-    size = xp.sum(d * xp.astype(squares @ xp.astype(d, squares.dtype, copy=False), d.dtype, copy=False))
-    return (ROUNDINGS * unit / math.sqrt(d.shape[0]) + SUMS * sum_unit) * xp.sqrt(size)
+    B, factor = backend_of(d), ROUNDINGS * unit / math.sqrt(d.shape[0]) + SUMS * sum_unit
+    product = squares @ B.xp.astype(d, squares.dtype, copy=False)
+    return factor * B.xp.sqrt(B.inner(d, B.xp.astype(product, d.dtype, copy=False)))
 
 
 def starting_vector(A: Array) -> Array:

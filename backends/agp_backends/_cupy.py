@@ -67,7 +67,7 @@ def _potrf(A: Array) -> tuple[Array, Array]:
     # cuSOLVER is column-major: its upper triangle is the lower triangle here
     handle, upper, step = device.get_cusolver_handle(), cublas.CUBLAS_FILL_MODE_UPPER, M * M * L.itemsize
     start = L.data.ptr
-    if A.ndim > 2 and M <= MAX_BATCHED_ROWS:
+    if info.size > 1 and M <= MAX_BATCHED_ROWS:
         each = cupy.arange(start, start + L.nbytes, step, dtype=np.uintp)
         getattr(cusolver, f"{name}Batched")(handle, upper, M, each.data.ptr, M, info.data.ptr, info.size)
         return cupy.tril(L), info
@@ -81,8 +81,12 @@ def _potrf(A: Array) -> tuple[Array, Array]:
 
 JACOBI = 32
 """Size up to which the batched Jacobi method is faster than processing one matrix after another."""
-MAX_BATCHED_ROWS = 32
-"""Maximum size of matrices for cuSOLVER's batched factorisation, which is designed for small matrices."""
+MAX_BATCHED_ROWS = 1024
+"""Maximum size of matrices for cuSOLVER's batched factorisation.
+
+On an H200, it takes 0.25 ms instead of 34 ms for 1,000 matrices with 51 rows in float32, and 1.9 ms instead of 3.3 ms
+for four with 1,024 rows.
+"""
 NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 NEW_LIKE = ("astype", "empty_like", "full_like", "ones_like", "zeros_like")
 
@@ -206,8 +210,12 @@ class CupyBackend(Backend):
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         from cupyx.scipy.linalg import solve_triangular
 
-        if B.ndim > 2:
-            return cupy.linalg.solve(L.mT if transpose else L, B)
+        if max(L.ndim, B.ndim) > 2:
+            batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
+            L, B = (cupy.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (L, B))
+            if B.size == 0:
+                return B.copy()
+            return solve_triangular(L, B, lower=True, trans=1 if transpose else 0, check_finite=False)
         # L^T, upper, in the Fortran order of cuBLAS is L in C order, and is not copied
         return solve_triangular(L.mT, B, lower=False, trans=0 if transpose else 1, check_finite=False)
 
