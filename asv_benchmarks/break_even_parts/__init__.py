@@ -1,0 +1,1 @@
+"""Parts of `break_even.py`: inverse steps of training runs, counted operations, cards, the model and the page."""
