@@ -1,7 +1,7 @@
 """Operations of a training step by kind, counted while torch runs the step on a CPU.
 
 On a GPU, agp divides triangular products only down to larger blocks than on a CPU, to save launches. The counts are for
-the block sizes of a GPU. For M above 2048, M, the batch, the number of probes and all block sizes are divided by a
+the block sizes of a GPU. For M above 1024, M, the batch, the number of probes and all block sizes are divided by a
 common factor f, and the counted operations are multiplied by f^3, which gives the same number.
 """
 
@@ -13,8 +13,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from agp_backends._cuda import LARGE, SMALL
-from benchmarks.common import problem, protocol, sparse_model
+from benchmarks.common import COLUMNS, problem, protocol, sparse_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agp.backend import get_backend
@@ -22,10 +21,11 @@ from agp.linalg import _blocks, _cholesky, _triangular
 from agp.posteriors._relaxed import EXACT_UP_TO, PROBES
 from agp.training import Batches, recipe
 from agp.updates import InverseUpdate
+from agp_backends._cuda import LARGE, SMALL
 
 BATCH = 1024
 THIN = 64
-"""A product of matrices with fewer rows, columns or inner columns is limited by memory and counts by its bytes."""
+"""A product of matrices with at most this number of rows, columns or inner columns counts by its bytes."""
 METHODS = ("wsvgp", "lsvgp", "rsvgp")
 BLOCKS = {"fast": LARGE, "slow": SMALL}
 """Block sizes in float64 on cards with fast and with slow float64; in float32, the size is always the first."""
@@ -36,6 +36,8 @@ WAYS: tuple[tuple[str, str | None], ...] = (
     ("float32", "bfloat16"),
 )
 """Pairs of precisions: that of a model, and that of the products of its inversion."""
+UNCOUNTED = ("empty", "_unsafe_view", "_reshape_alias")
+"""Operations that launch no kernel."""
 LOOSE = 1e6
 """A tolerance that every residual meets, so that an update takes the least number of inverse steps."""
 POWERS = {"launches": 0, "rows": 1, "bytes": 2, "operations": 3}
@@ -60,9 +62,12 @@ class Operations(TorchDispatchMode):
             return out  # a view
         inputs = [x for x in tensors(args) if x.ndim]
         kind, operations, rows = kind_of(func._schema.name.removeprefix("aten::"), inputs, THIN // self.factor)
+        if kind == "nothing":
+            return out
         self.add("launches", 1, "launches")
         if kind == "bytes":
-            self.add("bytes", sum(x.numel() * x.element_size() for x in (*inputs, *tensors((out,)))), "bytes")
+            inputs = [] if func._schema.name.endswith("_like") else inputs  # of which only the shape is read
+            self.add("bytes", sum(map(size_of, (*inputs, *tensors((out,))))), "bytes")
         else:
             self.add(f"{kind} {name_of(inputs[-1])}", operations, "operations")
             self.add(f"{kind} rows", rows, "rows")
@@ -88,11 +93,14 @@ def tensors(values: Any) -> list[torch.Tensor]:
 def kind_of(name: str, inputs: list[torch.Tensor], thin: int) -> tuple[str, int, int]:
     """The kind of an operation, its additions and multiplications, and the rows of a triangular factor.
 
-    The kind of thin products, and of operations that are not linear algebra, is "bytes".
+    The kind of thin products, and of operations that are not linear algebra, is "bytes". The kind of operations that
+    launch no kernel is "nothing".
     """
+    if name.removeprefix("new_").startswith(UNCOUNTED):
+        return "nothing", 0, 0
     if name in ("mm", "addmm", "bmm", "baddbmm"):
         X, Y = inputs[-2:]
-        if min(*X.shape[-2:], Y.shape[-1]) >= thin:
+        if min(*X.shape[-2:], Y.shape[-1]) > max(thin, COLUMNS):
             return "product", 2 * X.numel() * Y.shape[-1], 0
     if name.startswith("linalg_cholesky"):
         return "cholesky", inputs[0].numel() * inputs[0].shape[-1] // 3, inputs[0].shape[-1]
@@ -100,6 +108,11 @@ def kind_of(name: str, inputs: list[torch.Tensor], thin: int) -> tuple[str, int,
         L, X = inputs
         return "solve", X.numel() * L.shape[-1], L.shape[-1]
     return "bytes", 0, 0
+
+
+def size_of(x: torch.Tensor) -> int:
+    """Bytes of a tensor; repeated entries of broadcast tensors count once."""
+    return min(x.numel() * x.element_size(), x.untyped_storage().nbytes())
 
 
 def name_of(x: torch.Tensor) -> str:
@@ -130,7 +143,7 @@ def operations_of(
     method: str, M: int, dtype: str, precision: str | None, steps: int, block: int, factor: int | None = None
 ) -> Counter[str]:
     """Count the operations of a training step with a number of inverse steps."""
-    factor = max(1, M // 2048) if factor is None else factor
+    factor = max(1, M // 1024) if factor is None else factor
     size, rows = M // factor, BATCH // factor
     B = get_backend("torch")
     B.enable_float64()

@@ -83,7 +83,11 @@ def measured(cell: Cell, folder: Path | None) -> dict[str, Any]:
 
 
 def summary(trace: dict[str, Any]) -> dict[str, Any]:
-    """Means of the inverse steps in the first 50 training steps, after them, and in the last 100, and other counts."""
+    """Means of the inverse steps in the first 50 training steps, in steps 51 to 500, and in the last 100.
+
+    There are also the largest number, numbers of restarts and fallbacks, and residuals. There must be more than 50
+    training steps.
+    """
     steps = np.asarray(trace["inverse_steps"])
     residual = np.asarray(trace["residual"])
     return {

@@ -1,0 +1,306 @@
+"""The page docs/break-even.md, from the results in docs/break-even.json."""
+
+import textwrap
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import mean
+from typing import Any
+
+from break_even_parts.cards import CARDS, Speed
+from break_even_parts.model import SIZES, WAYS, Model
+
+NAMES = {"wsvgp": "W-SVGP", "lsvgp": "L-SVGP", "rsvgp": "R-SVGP"}
+INTRODUCTION = """# Break-even of R-SVGP
+
+R-SVGP replaces the Cholesky factorisation of W-SVGP and L-SVGP by matrix products. On which GPUs, and for which M, does
+a training step of R-SVGP take less time? **The answer on this page is computed, not measured: agp has not run on these
+cards.** It is computed from two kinds of measurements on a CPU, which do not depend on the card: the number of
+inversion steps in training runs, and the number of operations of a training step. The rates of the cards are peak
+rates, and the properties of their libraries are assumptions.
+
+```text
+python asv_benchmarks/break_even.py measure --data DIR --tables kin40k elevators bike  # inversion steps
+python asv_benchmarks/break_even.py count                                             # operations
+python asv_benchmarks/break_even.py compute                                           # step times and break-even
+python asv_benchmarks/break_even.py page                                              # this page
+```
+
+The first two commands write to `docs/break-even.json`. If you interrupt `measure`, run it again to continue."""
+RUNS = """## Inversion steps
+
+The table shows the mean number of inversion steps per training step, from runs of `agp.train` with the default updates,
+an RBF kernel and batches of 1,024 rows. A run has 1,000 training steps, or 300 for M = 1,024. The training rates fall
+to a tenth of their initial values. "Most" is the largest number in a training step, and "residual" the median of the
+last 100 training steps in float64. The condition number is that of the matrix that is inverted, after training.
+"Fallbacks" is the number of training steps in which an inversion in float32 returned to float64. Columns of bike that
+contain the targets were left out."""
+COUNTS = """## Operations
+
+The table shows the operations of a training step with 1,024 rows in float32, as counted while torch runs the step with
+the block sizes of a GPU. The operations are in units of $M^3$, where a multiplication and an addition count as two.
+Passes are the bytes that all other operations read and write, in units of the bytes of an $M \\times M$ matrix. Adam
+moves all parameters. For M above 2,048, R-SVGP estimates traces from 256 probes ([probes](methods/rsvgp.md#probes))."""
+MODEL = """## Model
+
+The time of a training step on the card is
+
+$$
+t = k\\, n + \\frac{{b}}{{w}} + \\frac{{o_p}}{{r}} + \\Big( \\ell_c\\, m_c + \\frac{{o_c}}{{h\\, r}} \\Big)
+ + \\Big( \\ell_s\\, m_s + \\frac{{o_s}}{{h\\, r}} \\Big) ,
+$$
+
+where $n$ is the number of launches, $b$ is the number of bytes, $o_p$, $o_c$ and $o_s$ are the operations of products,
+factorisations and triangular solves, and $m_c$ and $m_s$ are the rows of the factors. The term $o_p / r$ is a sum over
+precisions. With CUDA graphs, a step takes the time $t$. Without graphs, it takes at least the time of the host,
+{launch_us:.0f} microseconds for each launch.
+
+The model favours R-SVGP in three ways. It leaves out that R-SVGP without graphs waits for the device once more per
+inversion step. A [recorded graph](backends.md#graphs-on-device) contains a single inversion step; if a training step
+needs more of them, it and the next ten run without a graph, which the model also leaves out. Steps with an inversion in
+a lower precision are computed as if graphs could record them, which agp does not support. In one way, the model favours
+W-SVGP: Adam moves the covariance factor, whereas the default updates take natural-gradient steps, with products of
+6.5 instead of 4.5 $M^3$ operations for M = 2,048.
+
+| Parameter | | Value | Source |
+|---|---|---|---|
+| $r$ | rate of products | {product_share:.2g} of the peak rate | assumed |
+| $h$ | rate of factorisations and solves, apart from latency | {triangular_share:.2g} of $r$ | assumed |
+| $\\ell_c$ | latency of a factorisation | {cholesky_row_us:.2g} microseconds per row | assumed, see below |
+| $\\ell_s$ | latency of a triangular solve | {solve_row_us:.2g} microseconds per row | assumed |
+| $w$ | rate of passes | {memory_share:.2g} of the bandwidth | assumed |
+| $k$ | least time for a kernel | {kernel_us:.2g} microseconds | assumed |
+| | launch by the host | {launch_us:.2g} microseconds | assumed |
+
+Others have reported 1.95 ms for a Cholesky factorisation in float32 with M = 2,048 by cuSOLVER, and 2.4 ms with
+M = 4,096 on an L40S. These are 0.95 and 0.6 microseconds per row, of which products take a small part."""
+PEAKS = """The peak rates of dense products are in 10¹² operations per second. Those of the H100, and of the B300 in
+float64, are published figures. The others are assumed: the H200 has the rates of the H100, other rates of the B300
+are rounded, and the RTX cards have one float64 unit for 64 float32 units and accumulate products in float32."""
+SHARES = "The last column is the rate of a factorisation that the assumptions give for M = 256, 1,024 and 8,192."
+TIMES = """Measured milliseconds of a card replace its rates. Write them to a file, and add `--times FILE` to the
+commands `compute` and `page`:
+
+```text
+{{"H100": {{"float32": {{"4096": {{"gemm": 2.9, "potrf": 3.8, "trsm": 3.5}}}}, "tf32": {{"4096": {{"gemm": 0.6}}}}}}}}
+```
+
+`gemm` and `trsm` are for matrices with M rows and columns, and `potrf` is the factorisation. {used}"""
+RESULT = """## Break-even
+
+The table shows the largest number of inversion steps per training step with which R-SVGP is faster than W-SVGP, with
+CUDA graphs. R-SVGP takes at least one inversion step, so it is never faster where the number is below 1. Numbers above
+{typical:.2f} are bold. {typical:.2f} is the mean of the measured numbers in training steps 51 to 500, in float64 and
+float32. The inversion uses the precision of the model if no other precision is given."""
+LOW = """**TF32 and bfloat16 are out of reach with the default settings.** agp uses products in a lower precision only
+while the residual that they cause is estimated to be at most 2.5e-3 ([products in a lower
+precision](numerics.md#reduced-precision)). After the runs above, the estimates are {tf32} in TF32 and {bfloat16} in
+bfloat16. The rows with these precisions show what could be gained if the estimates were small enough."""
+WITHOUT = """The next table shows the same number without graphs. For M up to 1,024, a step then takes as long as its
+launches in most cases, and R-SVGP has more launches:"""
+STEPS = """The next table shows milliseconds of a step of W-SVGP, L-SVGP and R-SVGP, with {typical:.2f} inversion steps
+and CUDA graphs. The command `compute` also prints those with an inversion in a lower precision."""
+CHOSEN = ("H100", "float32", (1024, 2048, 4096, 8192))
+"""The card, the precision and the sizes for which assumptions are varied."""
+VARIED: dict[str, dict[str, float]] = {
+    "as assumed": {},
+    "factorisations with half the latency": {"cholesky_row_us": 0.5},
+    "factorisations with twice the latency": {"cholesky_row_us": 2.0},
+    "triangular solves with half the latency": {"solve_row_us": 0.5},
+    "triangular solves with twice the latency": {"solve_row_us": 2.0},
+    "half the least time for a kernel": {"kernel_us": 0.5},
+    "twice the least time for a kernel": {"kernel_us": 2.0},
+    "products at 0.9 of the peak rate": {"product_share": 0.9 / 0.7},
+    "no passes over memory": {"memory_share": 1e9},
+}
+"""Factors of assumptions."""
+
+
+def written(document: dict[str, Any]) -> str:
+    """The page."""
+    model = Model(document["counts"], document.get("times", {}))
+    typical = typical_steps(document["iterations"])
+    parts = [INTRODUCTION, *_runs(document), *_counts(document["counts"]), *_model(model)]
+    parts += [RESULT.format(typical=typical), break_even_table(model, "wsvgp", typical, graphs=True, ways=WAYS)]
+    parts += [_low(document["iterations"]), WITHOUT]
+    parts += [break_even_table(model, "wsvgp", typical, graphs=False, ways=MAIN)]
+    parts += ["The same number for L-SVGP, with CUDA graphs:"]
+    parts += [break_even_table(model, "lsvgp", typical, graphs=True, ways=MAIN)]
+    parts += [STEPS.format(typical=typical), step_table(model, typical, MAIN)]
+    parts += ["## How much depends on the assumptions", *_varied(model, typical), "## Conclusion"]
+    parts += [conclusion(model, document["iterations"], typical)]
+    return "\n\n".join(map(wrapped, "\n\n".join(parts).split("\n\n"))) + "\n"
+
+
+def wrapped(paragraph: str) -> str:
+    """A paragraph with lines of at most 120 characters; tables, formulas and code are unchanged."""
+    if paragraph.startswith(("|", "$$", "```")):
+        return paragraph
+    return textwrap.fill(" ".join(paragraph.split()), 120, break_long_words=False, break_on_hyphens=False)
+
+
+MAIN = tuple(way for way in WAYS if way[1] is None)
+"""The precisions of models whose inversion has the same precision."""
+
+
+def typical_steps(runs: list[dict[str, Any]]) -> float:
+    """Mean number of inversion steps in training steps 51 to 500 over runs with one precision; 1 without runs."""
+    found = [run["middle"] for run in runs if run["precision"] is None]
+    return mean(found) if found else 1.0
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |"]
+    lines += ["|" + "---|" * (lines[0].count("|") - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def short(x: float) -> str:
+    """A number with two or three digits."""
+    return f"{x:,.0f}" if x >= 99.5 else f"{x:.0f}" if x >= 9.95 else f"{x:.1f}"
+
+
+def _runs(document: dict[str, Any]) -> list[str]:
+    runs = document["iterations"]
+    names = list(dict.fromkeys(run["table"] for run in runs))
+    keys = {(run["table"], run["num_inducing"]) for run in runs}
+    head = ["data", "M", "float64: first 50", "51 to 500", "last 100", "most", "residual", "condition"]
+    head += ["float32: first 50", "51 to 500", "last 100", "most", "float64, inversion in float32: fallbacks"]
+    rows = []
+    for name, M in sorted(keys, key=lambda key: (names.index(key[0]), key[1])):
+        own = [run for run in runs if (run["table"], run["num_inducing"]) == (name, M)]
+        of = {(run["dtype"], run["precision"]): run for run in own}
+        double, single, mixed = (of.get(key, {}) for key in (*MAIN, ("float64", "float32")))
+        cells = [f"{double[key]:.2f}" for key in ("first", "middle", "last")] if double else [""] * 3
+        cells += [f"{double[key]:.2g}" for key in ("most", "residual", "condition")] if double else [""] * 3
+        cells += [f"{single[key]:.2f}" for key in ("first", "middle", "last")] if single else [""] * 3
+        cells += [f"{single['most']}" if single else "", f"{mixed['fallbacks']} of {mixed['steps']}" if mixed else ""]
+        rows.append([name, f"{M:,}", *cells])
+    restarts = sum(run["restarts"] for run in runs)
+    text = f"There were {restarts} restarts." if restarts else "No run had a restart."
+    return [RUNS, table(head, rows), text + _growth(runs)]
+
+
+def _growth(runs: list[dict[str, Any]]) -> str:
+    """A sentence on the growth of the number with M, for the data set with the most sizes."""
+    own = [run for run in runs if run["dtype"] == "float64" and run["precision"] is None]
+    if not own:
+        return ""
+    names = [run["table"] for run in own]
+    name = max(dict.fromkeys(names), key=names.count)
+    found = sorted((run["num_inducing"], run["middle"]) for run in own if run["table"] == name)
+    texts = ", ".join(f"{steps:.2f}" for _, steps in found)
+    return f" The number grows slowly with M: on {name}, it is {texts} for M = {found[0][0]:,} to {found[-1][0]:,}."
+
+
+def _counts(counts: list[dict[str, Any]]) -> list[str]:
+    head = ["method", "M", "products", "solves", "factorisations", "passes", "launches"]
+    rows = []
+    for entry in counts:
+        if (entry["dtype"], entry["precision"]) != ("float32", None) or entry["M"] not in (512, 2048, 8192):
+            continue
+        for part in ("step", "inverse step"):
+            if found := entry.get(part):
+                M = entry["M"]
+                own = [found.get(f"{kind} float32", 0) / M**3 for kind in ("product", "solve", "cholesky")]
+                name = {"step": ", without the inversion", "inverse step": ", an inversion step"}[part]
+                name = NAMES[entry["method"]] + (name if entry["method"] == "rsvgp" else "")
+                cells = [f"{x:.2f}" if x else "" for x in own]
+                rows.append([name, f"{M:,}", *cells, f"{found['bytes'] / (4 * M**2):.0f}", f"{found['launches']}"])
+    return [COUNTS, table(head, rows)]
+
+
+def _model(model: Model) -> list[str]:
+    head = ["card", "float64", "float32", "TF32", "bfloat16", "memory, TB/s", "Cholesky in float32, share of r"]
+    rows = []
+    for name, card in CARDS.items():
+        shares = [Speed(card, M, model.times.get(name, {}), model.assumed).cholesky_share("float32") for M in SIZES]
+        texts = ", ".join(f"{100.0 * share:.2g} %" for share in (shares[0], shares[2], shares[-1]))
+        rows.append([name, *(f"{x:g}" for x in card.peaks.values()), f"{card.bandwidth:g}", texts])
+    used = f"This page uses measured times of {', '.join(model.times)}." if model.times else "This page uses none."
+    return [MODEL.format(**vars(model.assumed)), PEAKS, table(head, rows), SHARES, TIMES.format(used=used)]
+
+
+def _title(dtype: str, inverse: str | None) -> str:
+    return dtype + (f", inversion in {inverse.replace('tf32', 'TF32')}" if inverse else "")
+
+
+def break_even_table(model: Model, other: str, typical: float, *, graphs: bool, ways: Iterable[Any]) -> str:
+    """The number of inversion steps at break-even, for each card, precision and M."""
+    ways, rows = list(ways), []
+    for card in CARDS:
+        for dtype, inverse in ways:
+            found = [model.break_even(card, other, M, dtype, inverse, graphs=graphs) for M in SIZES]
+            cells = [f"**{short(x)}**" if x > typical else short(x) for x in found]
+            rows.append([card, _title(dtype, inverse), *cells])
+    return table(["card", "precision", *(f"M = {M:,}" for M in SIZES)], rows)
+
+
+def step_table(model: Model, typical: float, ways: Iterable[Any]) -> str:
+    """Milliseconds of a step of each method, for each card, precision and M."""
+    ways, rows = list(ways), []
+    for card in CARDS:
+        for dtype, inverse in ways:
+            cells = []
+            for M in SIZES:
+                methods = {"wsvgp": None, "lsvgp": None, "rsvgp": inverse}
+                times = [
+                    model.milliseconds(card, method, M, dtype, low, steps=typical, graphs=True)
+                    for method, low in methods.items()
+                ]
+                cells.append(" / ".join(map(short, times)))
+            rows.append([card, _title(dtype, inverse), *cells])
+    return table(["card", "precision", *(f"M = {M:,}" for M in SIZES)], rows)
+
+
+def _low(runs: list[dict[str, Any]]) -> str:
+    texts = {}
+    for name in ("tf32", "bfloat16"):
+        found = [run[f"rounding_{name}"] for run in runs]
+        texts[name] = f"{min(found):.2g} to {max(found):,.0f}" if found else "not measured"
+    return LOW.format(**texts)
+
+
+def _varied(model: Model, typical: float) -> list[str]:
+    card, dtype, sizes = CHOSEN
+    rows = []
+    for name, factors in VARIED.items():
+        values = {key: factor * vars(model.assumed)[key] for key, factor in factors.items()}
+        other = replace(model, assumed=replace(model.assumed, **values))
+        found = [other.break_even(card, "wsvgp", M, dtype, graphs=True) for M in sizes]
+        rows.append([name, *(f"**{short(x)}**" if x > typical else short(x) for x in found)])
+    text = f"Break-even with W-SVGP on the {card} in {dtype}, with CUDA graphs, if one assumption is changed:"
+    return [text, table(["assumption", *(f"M = {M:,}" for M in sizes)], rows)]
+
+
+def conclusion(model: Model, runs: list[dict[str, Any]], typical: float) -> str:
+    """Sentences on where R-SVGP is faster than W-SVGP, and by how much."""
+    numbers = [run["middle"] for run in runs if run["precision"] is None] or [1.0]
+    text = (
+        f"The measured number of inversion steps is close to its least value: {min(numbers):.2f} to "
+        f"{max(numbers):.2f} after the first 50 training steps, and {typical:.2f} on average. With {typical:.2f} "
+        "inversion steps and CUDA graphs, R-SVGP is computed to be faster than W-SVGP in these cases. The numbers are "
+        "the times of R-SVGP as shares of those of W-SVGP."
+    )
+    rows = []
+    for dtype, inverse in WAYS:
+        for card in CARDS:
+            ratios = {M: _ratio(model, card, M, dtype, inverse, typical) for M in SIZES}
+            won = [f"{ratio:.2f} (M = {M:,})" for M, ratio in ratios.items() if ratio < 1.0]
+            if won:
+                rows.append([_title(dtype, inverse), card, ", ".join(won)])
+    return "\n\n".join([text, table(["precision", "card", "R-SVGP is faster"], rows), CLOSING])
+
+
+def _ratio(model: Model, card: str, M: int, dtype: str, inverse: str | None, steps: float) -> float:
+    own = model.milliseconds(card, "rsvgp", M, dtype, inverse, steps=steps, graphs=True)
+    return own / model.milliseconds(card, "wsvgp", M, dtype, steps=1.0, graphs=True)
+
+
+CLOSING = """The gains are small, and they depend on assumptions that only a measurement on a card can replace. R-SVGP
+takes about 1.6 to 2.6 times the operations of W-SVGP. It also reads and writes 1.6 to 2.4 times as many bytes, a
+quarter of them to join blocks of triangular matrices. R-SVGP gains where W-SVGP waits for the latency of its
+factorisation and solves. It does not gain where M is so small that launches dominate, since it has more launches, or
+where M is so large that products and memory limit both methods. On cards with slow float64 units, an inversion in
+float32 helps a model in float64 only for large M, where traces are estimated from probes: the bound and its gradient
+remain in float64. L-SVGP takes longer than W-SVGP on most cards, because it has more triangular solves."""
