@@ -67,8 +67,8 @@ def count(a: argparse.Namespace, document: dict[str, Any]) -> int:
 def compute(a: argparse.Namespace, document: dict[str, Any]) -> int:
     """Print step times and break-even for all cards and precisions."""
     model = Model(counts_of(document), read_times(a.times) or document.get("times", {}))
-    typical = page.typical_steps(document.get("iterations", []))
-    print(f"Milliseconds of a step of W-SVGP, L-SVGP and R-SVGP, with {typical:.2f} inversion steps and CUDA graphs:\n")
+    typical = page.Typical(document.get("iterations", []))
+    print("Milliseconds of a step of W-SVGP, L-SVGP and R-SVGP, with CUDA graphs:\n")
     print(page.step_table(model, typical, WAYS))
     for other, name in page.NAMES.items():
         for graphs in (True, False) if other != "rsvgp" else ():

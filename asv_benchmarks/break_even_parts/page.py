@@ -89,16 +89,21 @@ RESULT = """## Break-even
 
 The table shows the largest number of inversion steps per training step with which R-SVGP is faster than W-SVGP, with
 CUDA graphs. R-SVGP takes at least one inversion step, so it is never faster where the number is below 1. Numbers above
-{typical:.2f} are bold. {typical:.2f} is the mean of the measured numbers in training steps 51 to 500, in float64 and
-float32. The inversion uses the precision of the model if no other precision is given."""
+the measured mean for the same precision and M are bold; for M above {largest:,}, they are compared with the mean for
+M = {largest:,}. The inversion uses the precision of the model if no other precision is given."""
+MEANS = """The next table shows means over the data sets of the numbers in training steps 51 to 500, and the largest
+number for a data set in brackets:"""
+FLOOR = """In float32, the number is large where the smallest residual that rounding allows is above the tolerance of
+5e-3. The inversion then takes up to five steps without progress in each training step ([precision of the
+inversion](methods/rsvgp.md#inversion)). Of the runs in float32, {count} have residuals above the tolerance."""
 LOW = """**TF32 and bfloat16 are out of reach with the default settings.** agp uses products in a lower precision only
 while the residual that they cause is estimated to be at most 2.5e-3 ([products in a lower
 precision](numerics.md#reduced-precision)). After the runs above, the estimates are {tf32} in TF32 and {bfloat16} in
 bfloat16. The rows with these precisions show what could be gained if the estimates were small enough."""
 WITHOUT = """The next table shows the same number without graphs. For M up to 1,024, a step then takes as long as its
 launches in most cases, and R-SVGP has more launches:"""
-STEPS = """The next table shows milliseconds of a step of W-SVGP, L-SVGP and R-SVGP, with {typical:.2f} inversion steps
-and CUDA graphs. The command `compute` also prints those with an inversion in a lower precision."""
+STEPS = """The next table shows milliseconds of a step of W-SVGP, L-SVGP and R-SVGP, with CUDA graphs and the measured
+mean number of inversion steps. The command `compute` also prints those with an inversion in a lower precision."""
 CHOSEN = ("H100", "float32", (1024, 2048, 4096, 8192))
 """The card, the precision and the sizes for which assumptions are varied."""
 VARIED: dict[str, dict[str, float]] = {
@@ -118,16 +123,19 @@ VARIED: dict[str, dict[str, float]] = {
 def written(document: dict[str, Any]) -> str:
     """The page."""
     model = Model(document["counts"], document.get("times", {}))
-    typical = typical_steps(document["iterations"])
+    typical = Typical(document["iterations"])
     parts = [INTRODUCTION, *_runs(document), *_counts(document["counts"]), *_model(model)]
-    parts += [RESULT.format(typical=typical), break_even_table(model, "wsvgp", typical, graphs=True, ways=WAYS)]
+    parts += [
+        RESULT.format(largest=max(typical.sizes)),
+        break_even_table(model, "wsvgp", typical, graphs=True, ways=WAYS),
+    ]
     parts += [_low(document["iterations"]), WITHOUT]
     parts += [break_even_table(model, "wsvgp", typical, graphs=False, ways=MAIN)]
     parts += ["The same number for L-SVGP, with CUDA graphs:"]
     parts += [break_even_table(model, "lsvgp", typical, graphs=True, ways=MAIN)]
-    parts += [STEPS.format(typical=typical), step_table(model, typical, MAIN)]
+    parts += [STEPS, step_table(model, typical, MAIN)]
     parts += ["## How much depends on the assumptions", *_varied(model, typical), "## Conclusion"]
-    parts += [conclusion(model, document["iterations"], typical)]
+    parts += [conclusion(model, typical)]
     return "\n\n".join(map(wrapped, "\n\n".join(parts).split("\n\n"))) + "\n"
 
 
@@ -142,10 +150,26 @@ MAIN = tuple(way for way in WAYS if way[1] is None)
 """The precisions of models whose inversion has the same precision."""
 
 
-def typical_steps(runs: list[dict[str, Any]]) -> float:
-    """Mean number of inversion steps in training steps 51 to 500 over runs with one precision; 1 without runs."""
-    found = [run["middle"] for run in runs if run["precision"] is None]
-    return mean(found) if found else 1.0
+class Typical:
+    """Measured numbers of inversion steps in training steps 51 to 500."""
+
+    def __init__(self, runs: list[dict[str, Any]]) -> None:
+        self.runs = runs
+        self.sizes = sorted({run["num_inducing"] for run in runs}) or [0]
+
+    def numbers(self, dtype: str, inverse: str | None, M: int) -> list[float]:
+        """The numbers of the runs with the size that is closest to M; [1] if there are none.
+
+        An inversion in TF32 or bfloat16, which was not measured, is assumed to take as many steps as one in float32.
+        """
+        precision = inverse if dtype == "float64" else None
+        found = [run for run in self.runs if (run["dtype"], run["precision"]) == (dtype, precision)]
+        size = min(self.sizes, key=lambda size: abs(size - M))
+        return [run["middle"] for run in found if run["num_inducing"] == size] or [1.0]
+
+    def steps(self, dtype: str, inverse: str | None, M: int) -> float:
+        """The mean of `numbers`."""
+        return mean(self.numbers(dtype, inverse, M))
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -176,21 +200,15 @@ def _runs(document: dict[str, Any]) -> list[str]:
         cells += [f"{single[key]:.2f}" for key in ("first", "middle", "last")] if single else [""] * 3
         cells += [f"{single['most']}" if single else "", f"{mixed['fallbacks']} of {mixed['steps']}" if mixed else ""]
         rows.append([name, f"{M:,}", *cells])
+    means = []
+    for dtype, inverse in (*MAIN, ("float64", "float32")):
+        sizes = {M: Typical(runs).numbers(dtype, inverse, M) for M in Typical(runs).sizes}
+        means.append([_title(dtype, inverse), *(f"{mean(x):.2f} ({max(x):.2f})" for x in sizes.values())])
+    summary = table(["precision", *(f"M = {M:,}" for M in Typical(runs).sizes)], means)
+    count = sum(run["residual"] > 5e-3 for run in runs if run["dtype"] == "float32")
     restarts = sum(run["restarts"] for run in runs)
     text = f"There were {restarts} restarts." if restarts else "No run had a restart."
-    return [RUNS, table(head, rows), text + _growth(runs)]
-
-
-def _growth(runs: list[dict[str, Any]]) -> str:
-    """A sentence on the growth of the number with M, for the data set with the most sizes."""
-    own = [run for run in runs if run["dtype"] == "float64" and run["precision"] is None]
-    if not own:
-        return ""
-    names = [run["table"] for run in own]
-    name = max(dict.fromkeys(names), key=names.count)
-    found = sorted((run["num_inducing"], run["middle"]) for run in own if run["table"] == name)
-    texts = ", ".join(f"{steps:.2f}" for _, steps in found)
-    return f" The number grows slowly with M: on {name}, it is {texts} for M = {found[0][0]:,} to {found[-1][0]:,}."
+    return [RUNS, table(head, rows), text, MEANS, summary, FLOOR.format(count=count)]
 
 
 def _counts(counts: list[dict[str, Any]]) -> list[str]:
@@ -221,22 +239,26 @@ def _model(model: Model) -> list[str]:
     return [MODEL.format(**vars(model.assumed)), PEAKS, table(head, rows), SHARES, TIMES.format(used=used)]
 
 
+def _bold(x: float, least: float) -> str:
+    return f"**{short(x)}**" if x > least else short(x)
+
+
 def _title(dtype: str, inverse: str | None) -> str:
     return dtype + (f", inversion in {inverse.replace('tf32', 'TF32')}" if inverse else "")
 
 
-def break_even_table(model: Model, other: str, typical: float, *, graphs: bool, ways: Iterable[Any]) -> str:
+def break_even_table(model: Model, other: str, typical: Typical, *, graphs: bool, ways: Iterable[Any]) -> str:
     """The number of inversion steps at break-even, for each card, precision and M."""
     ways, rows = list(ways), []
     for card in CARDS:
         for dtype, inverse in ways:
-            found = [model.break_even(card, other, M, dtype, inverse, graphs=graphs) for M in SIZES]
-            cells = [f"**{short(x)}**" if x > typical else short(x) for x in found]
+            found = {M: model.break_even(card, other, M, dtype, inverse, graphs=graphs) for M in SIZES}
+            cells = [_bold(x, typical.steps(dtype, inverse, M)) for M, x in found.items()]
             rows.append([card, _title(dtype, inverse), *cells])
     return table(["card", "precision", *(f"M = {M:,}" for M in SIZES)], rows)
 
 
-def step_table(model: Model, typical: float, ways: Iterable[Any]) -> str:
+def step_table(model: Model, typical: Typical, ways: Iterable[Any]) -> str:
     """Milliseconds of a step of each method, for each card, precision and M."""
     ways, rows = list(ways), []
     for card in CARDS:
@@ -245,7 +267,7 @@ def step_table(model: Model, typical: float, ways: Iterable[Any]) -> str:
             for M in SIZES:
                 methods = {"wsvgp": None, "lsvgp": None, "rsvgp": inverse}
                 times = [
-                    model.milliseconds(card, method, M, dtype, low, steps=typical, graphs=True)
+                    model.milliseconds(card, method, M, dtype, low, steps=typical.steps(dtype, inverse, M), graphs=True)
                     for method, low in methods.items()
                 ]
                 cells.append(" / ".join(map(short, times)))
@@ -261,46 +283,50 @@ def _low(runs: list[dict[str, Any]]) -> str:
     return LOW.format(**texts)
 
 
-def _varied(model: Model, typical: float) -> list[str]:
+def _varied(model: Model, typical: Typical) -> list[str]:
     card, dtype, sizes = CHOSEN
     rows = []
     for name, factors in VARIED.items():
         values = {key: factor * vars(model.assumed)[key] for key, factor in factors.items()}
         other = replace(model, assumed=replace(model.assumed, **values))
-        found = [other.break_even(card, "wsvgp", M, dtype, graphs=True) for M in sizes]
-        rows.append([name, *(f"**{short(x)}**" if x > typical else short(x) for x in found)])
+        found = {M: other.break_even(card, "wsvgp", M, dtype, graphs=True) for M in sizes}
+        rows.append([name, *(_bold(x, typical.steps(dtype, None, M)) for M, x in found.items())])
     text = f"Break-even with W-SVGP on the {card} in {dtype}, with CUDA graphs, if one assumption is changed:"
     return [text, table(["assumption", *(f"M = {M:,}" for M in sizes)], rows)]
 
 
-def conclusion(model: Model, runs: list[dict[str, Any]], typical: float) -> str:
+def conclusion(model: Model, typical: Typical) -> str:
     """Sentences on where R-SVGP is faster than W-SVGP, and by how much."""
-    numbers = [run["middle"] for run in runs if run["precision"] is None] or [1.0]
-    text = (
-        f"The measured number of inversion steps is close to its least value: {min(numbers):.2f} to "
-        f"{max(numbers):.2f} after the first 50 training steps, and {typical:.2f} on average. With {typical:.2f} "
-        "inversion steps and CUDA graphs, R-SVGP is computed to be faster than W-SVGP in these cases. The numbers are "
-        "the times of R-SVGP as shares of those of W-SVGP."
-    )
     rows = []
     for dtype, inverse in WAYS:
         for card in CARDS:
-            ratios = {M: _ratio(model, card, M, dtype, inverse, typical) for M in SIZES}
-            won = [f"{ratio:.2f} (M = {M:,})" for M, ratio in ratios.items() if ratio < 1.0]
-            if won:
-                rows.append([_title(dtype, inverse), card, ", ".join(won)])
-    return "\n\n".join([text, table(["precision", "card", "R-SVGP is faster"], rows), CLOSING])
+            cells = []
+            for steps in (None, typical):
+                ratios = {M: _ratio(model, card, M, dtype, inverse, steps) for M in SIZES}
+                cells.append(", ".join(f"{ratio:.2f} (M = {M:,})" for M, ratio in ratios.items() if ratio < 1.0))
+            if any(cells):
+                rows.append([_title(dtype, inverse), card, *cells])
+    head = ["precision", "card", "with one inversion step", "with the measured mean number"]
+    return "\n\n".join([CONCLUSION, table(head, rows), CLOSING])
 
 
-def _ratio(model: Model, card: str, M: int, dtype: str, inverse: str | None, steps: float) -> float:
+def _ratio(model: Model, card: str, M: int, dtype: str, inverse: str | None, typical: Typical | None) -> float:
+    steps = 1.0 if typical is None else typical.steps(dtype, inverse, M)
     own = model.milliseconds(card, "rsvgp", M, dtype, inverse, steps=steps, graphs=True)
     return own / model.milliseconds(card, "wsvgp", M, dtype, steps=1.0, graphs=True)
 
 
+CONCLUSION = """The table shows all cases in which R-SVGP is computed to be faster than W-SVGP with CUDA graphs. The
+numbers are the times of R-SVGP as shares of those of W-SVGP. R-SVGP takes one inversion step per training step near the
+end of most runs, when the rates are small."""
 CLOSING = """The gains are small, and they depend on assumptions that only a measurement on a card can replace. R-SVGP
 takes about 1.6 to 2.6 times the operations of W-SVGP. It also reads and writes 1.6 to 2.4 times as many bytes, a
 quarter of them to join blocks of triangular matrices. R-SVGP gains where W-SVGP waits for the latency of its
 factorisation and solves. It does not gain where M is so small that launches dominate, since it has more launches, or
 where M is so large that products and memory limit both methods. On cards with slow float64 units, an inversion in
 float32 helps a model in float64 only for large M, where traces are estimated from probes: the bound and its gradient
-remain in float64. L-SVGP takes longer than W-SVGP on most cards, because it has more triangular solves."""
+remain in float64. L-SVGP takes longer than W-SVGP on most cards, because it has more triangular solves.
+
+In float32, most gains for M of 1,024 and more are lost to inversion steps that do not improve the residual. They would
+remain if the matrix were well conditioned, as on kin40k, or if the inversion stopped at the smallest residual that
+rounding allows."""
