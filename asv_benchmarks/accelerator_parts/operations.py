@@ -49,14 +49,14 @@ def measured(
     B = opened(library, device)
     root = normal(B, device, (M, M), dtype)
     L = B.tril(root) / (2.0 * M**0.5) + B.xp.eye(M, **B.like(root))
-    A = L @ L.mT
+    A = root @ root.mT / (4.0 * M) + B.xp.eye(M, **B.like(root))
     usual, B.triangular_block = B.triangular_block, block
     B.device_block = lambda _: block
     try:
         with _solving(solver):
             return {
                 f"{name}, ms": timed(B, _run(B, work, A, L), small=small, share=0.15)["ms"]
-                for name, work in work_of(B).items()
+                for name, work in (work_of(B) | (updates_of(B, dtype) if solver and block == M else {})).items()
             }
     finally:
         B.triangular_block = usual
@@ -84,6 +84,18 @@ def _solving(solver: str) -> Iterator[None]:
         torch.backends.cuda.preferred_linalg_library(before)
 
 
+def updates_of(B: Any, dtype: str) -> dict[str, Callable[[Any, Any], Any]]:
+    """One step of the inversion, with products in each precision, and the test of its result."""
+    from agp import linalg
+
+    def update(precision: str | None) -> Callable[[Any, Any], Any]:
+        how: dict[str, Any] = {"tolerance": 1e-9, "least_steps": 1, "max_steps": 1, "precision": precision}
+        return lambda A, L: linalg.inverse_factor(A, **how).factor
+
+    precisions = [name for name in linalg.PRECISIONS if name != dtype]
+    return {f"update, {name or dtype}": update(name) for name in (None, *precisions)}
+
+
 def work_of(B: Any) -> dict[str, Callable[[Any, Any], Any]]:
     """The operations that are timed, as functions of symmetric A and lower triangular L [M, M]."""
     from agp import linalg
@@ -103,5 +115,6 @@ def work_of(B: Any) -> dict[str, Callable[[Any, Any], Any]]:
 
 NOTE = """`block` is the size up to which triangular matrices are multiplied without splitting them. With block = M,
 all products are dense. An inverse step includes the product L^T A L. *Solve* is L^-1 A, and *inverse* is (L L^T)^-1.
-`solver` is the library of torch's factorisations. JAX compiles each operation."""
+*Update* is one step of the inversion by products of the given precision, with the test of its result. `solver` is the
+library of torch's factorisations. JAX compiles each operation."""
 PART = Part("Single operations", NOTE, entries, measured, guess=1.2, small_guess=1.0)
