@@ -17,12 +17,13 @@ from pathlib import Path
 
 from accelerator_parts import PARTS
 from accelerator_parts.order import CALLS, Stage, expected, stages
-from accelerator_parts.page import page, table
+from accelerator_parts.page import collected, page, table
 from accelerator_parts.part import Figures, Part, Plan, Settings
 from accelerator_parts.places import device_facts, has_device
 from accelerator_parts.rehearsal import rehearsed
 from accelerator_parts.results import CUT, Results
 from accelerator_parts.worker import EntryError, Workplace
+from results import write_result
 
 LEAST = 5.0
 """Remaining seconds below which no further entry is started."""
@@ -36,7 +37,9 @@ def main() -> int:
     if a.rehearse:
         return rehearsed(a)
     if a.page:
-        a.page.write_text(page(a.out), encoding="utf-8")
+        found = collected(a.out)
+        write_result(a.page.with_suffix(".json"), found)
+        a.page.write_text(page(found), encoding="utf-8")
         return 0
     waiting = Report(a).worked()
     print(f"left: {waiting}; run the same command again to continue." if waiting else "done.")
@@ -238,7 +241,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--retry", action="store_true", help="also repeat failed entries, and measure what earlier calls have left"
     )
-    parser.add_argument("--page", type=Path, metavar="PAGE", help="write this page from FOLDER instead of measuring")
+    parser.add_argument(
+        "--page", type=Path, metavar="PAGE", help="write this page, and its figures, from FOLDER instead of measuring"
+    )
     rehearse = "build wheels, install them in an empty folder, and run both calls from there in small sizes on the CPU"
     parser.add_argument("--rehearse", action="store_true", help=rehearse)
     parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="existing wheels for the rehearsal")

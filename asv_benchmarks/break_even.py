@@ -9,7 +9,8 @@ The command measure trains R-SVGP on a CPU and counts the steps of its inversion
 training step by kind. Both write to docs/break-even.json, and leave out what is there already. The command compute
 prints step times and break-even from the counts and the rates of cards, and page writes docs/break-even.md. A file
 --times has milliseconds that were measured on a card, {card: {precision: {M: {"gemm": ms, "potrf": ms, "trsm": ms}}}};
-they replace the assumed rates, and page keeps them in the JSON file.
+they replace the assumed rates. A file --steps-of has the training steps that asv_benchmarks/accelerator.py measured on
+a card; the page compares them with the model. The command page keeps both in the JSON file.
 """
 
 import argparse
@@ -23,7 +24,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 from break_even_parts import page
-from break_even_parts.cards import read_times
+from break_even_parts.cards import CARDS, read_times
 from break_even_parts.model import SIZES, WAYS, Model
 from options import ROOT
 from results import commit, machine, read_result, write_result
@@ -82,9 +83,27 @@ def make_page(a: argparse.Namespace, document: dict[str, Any]) -> int:
     counts_of(document)
     if times := read_times(a.times):
         document["times"] = document.get("times", {}) | times
+    if a.steps_of:
+        document["measured steps"] = steps_of_card(read_result(a.steps_of) or {})
+    if times or a.steps_of:
         write_result(a.root / DOCUMENT, document)
     (a.root / PAGE).write_text(page.written(document), encoding="utf-8")
     return 0
+
+
+def steps_of_card(results: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Milliseconds of steps with CUDA graphs, by the name of a known card; raise SystemExit if there are none."""
+    part = results.get("steps", {"facts": {"card": ""}, "entries": []})
+    card = next((name for name in CARDS if name in part["facts"]["card"]), None)
+    found = [
+        {name: entry["settings"][name] for name in ("method", "M", "dtype")}
+        | {"ms": entry["figures"]["ms"], "inverse steps": entry["figures"].get("inverse_steps", 0.0)}
+        for entry in part["entries"]
+        if entry["settings"]["graphs"] and not entry["settings"]["inverse"] and "ms" in entry["figures"]
+    ]
+    if card is None or not found:
+        raise SystemExit("--steps-of has no training steps with graphs on a known card.")
+    return {card: found}
 
 
 def counts_of(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -106,9 +125,9 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     one.add_argument("--large-steps", type=int, default=300, help="training steps for larger M")
     commands.add_parser("count", help="count the operations of a training step")
     for name, text in (("compute", "print step times and break-even"), ("page", "write the page")):
-        commands.add_parser(name, help=text).add_argument(
-            "--times", type=Path, metavar="FILE", help="JSON file of milliseconds measured on cards"
-        )
+        one = commands.add_parser(name, help=text)
+        one.add_argument("--times", type=Path, metavar="FILE", help="JSON file of milliseconds measured on cards")
+    one.add_argument("--steps-of", type=Path, metavar="FILE", help="figures of docs/accelerator.md")
     for one in commands.choices.values():
         one.add_argument("--root", type=Path, default=ROOT, help="folder of docs (default: this checkout)")
     return parser.parse_args(arguments)

@@ -42,6 +42,10 @@ def _absent(place: Place) -> str:
 
 
 ABSENT = {name: why for name, place in PLACES.items() if (why := _absent(place))}
+if "jax-cuda" not in ABSENT:
+    import jax
+
+    jax.config.update("jax_default_matmul_precision", "highest")  # for what public functions call, and tests call alone
 
 
 def pytest_report_header() -> str:

@@ -1,6 +1,8 @@
 """Numerical linear algebra for any array library.
 
-The subpackage has factorisations with automatic repair, and inversion by matrix products.
+The subpackage has factorisations with automatic repair, and inversion by matrix products. Public functions that call
+these run in the context of their arrays, in which JAX computes float32 products on a GPU in full precision. For other
+calls, set `jax.default_matmul_precision("highest")`.
 """
 
 from agp.linalg._cholesky import cholesky, cholesky_pullback, relative_cholesky_pullback

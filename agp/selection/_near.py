@@ -113,7 +113,7 @@ class NearCandidates:
         kept = np.ones(rows.total, dtype=bool)
         kept[rows.held] = False
         merged = merge_rows(rows.data.at(np.nonzero(kept)[0]).on_host())
-        self.beside = _accelerated(rows.data.X, merged.X)
+        self.beside = _accelerator_of(rows.data.X, merged.X)
         self.merged = Merged(*(None if x is None else asarray_like(x, self.beside) for x in merged))
         self.order = generator(seed, 33).permutation(len(self.merged.X))
         self.watch = watch
@@ -198,7 +198,7 @@ class NearCandidates:
         return exceeds(one.each[:count], other.each[:count])
 
 
-def _accelerated(X: Any, host: Any) -> Any:
+def _accelerator_of(X: Any, host: Any) -> Any:
     """Return an array beside which to place rows: the host's, or one in float64 on the accelerator of X.
 
     Libraries that compile each shape anew would take longer there.
@@ -301,14 +301,14 @@ class NearTraining:
         try:
             with ignore_repairs():
                 parts = [
-                    to_numpy(near_densities(model, data, *self._placed(rows[i:j], sets[i:j])))
+                    to_numpy(near_densities(model, data, *self._numbers_beside(rows[i:j], sets[i:j])))
                     for i, j in row_ranges(len(rows), size)
                 ]
         except NotPositiveDefiniteError:
             return np.full(len(rows), -np.inf)
         return np.concatenate(parts)
 
-    def _placed(self, *numbers: Any) -> tuple[Any, ...]:
+    def _numbers_beside(self, *numbers: Any) -> tuple[Any, ...]:
         """Return numbers of rows beside the rows."""
         B = backend_of(self.near.beside)
         return tuple(B.from_numpy(x, device=B.device_name(self.near.beside) or None) for x in numbers)
@@ -329,7 +329,7 @@ class NearTraining:
     def _add_sets(self, model: NNGP, sets: Any, rows: Any, k: int) -> Any:
         """Return the neighbours of rows, the first of which may be known."""
         start = 0 if sets is None else len(sets)
-        more = to_numpy(self.near.search(model.kernel).others(*self._placed(rows[start:]), k))
+        more = to_numpy(self.near.search(model.kernel).others(*self._numbers_beside(rows[start:]), k))
         if model.weights is not None:
             more = np.concatenate([rows[start:, None], more], axis=1)
         return more if sets is None else np.concatenate([sets, more])
@@ -375,7 +375,7 @@ class NearTraining:
         """
         every = np.full((model.X.shape[0], sets.shape[1]), -1)
         every[rows] = sets
-        every, numbers = self._placed(every, rows)
+        every, numbers = self._numbers_beside(every, rows)
         held, B = dataclasses.replace(model, sets=every), backend_of(model.X)
         objective = Evidence(held, Batch(B.gather(held.X, rows), B.gather(held.y, rows), 1.0, numbers), names)
         coordinates = objective.coordinates

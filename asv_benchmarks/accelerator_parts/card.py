@@ -50,7 +50,7 @@ def measured(*, library: str, device: str, small: bool, seconds: float, **entry:
     B = opened(library, device)
     match entry.pop("measured"):
         case "version":
-            return {"version": B.version(), "python": platform.python_version()}
+            return {"version": B.version(), "python": platform.python_version()} | _solver(library, device)
         case "product":
             return _product(B, device, small=small, **entry)
         case "latency":
@@ -59,6 +59,15 @@ def measured(*, library: str, device: str, small: bool, seconds: float, **entry:
             return failing_factorisations(B, device, **entry)
         case way:
             return _moved(B, device, way, small)
+
+
+def _solver(library: str, device: str) -> dict[str, str]:
+    """The library of torch's factorisations on a CUDA device."""
+    if library != "torch" or device == "cpu":
+        return {}
+    import torch
+
+    return {"factorisations": str(torch.backends.cuda.preferred_linalg_library())}
 
 
 def _moved(B: Any, device: str, way: str, small: bool) -> Figures:
@@ -174,9 +183,32 @@ def with_pivot(M: int, place: int, pivot: float) -> Any:
     return (L * d) @ L.T
 
 
+def arranged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All entries, with one row for the failing factorisations of each library."""
+    summed: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        if entry["settings"]["measured"] == "failing Cholesky" and "cases" in entry["figures"]:
+            own = summed.setdefault(entry["settings"]["library"], {})
+            for name in ("cases", "missed", "false alarms"):
+                own[name] = own.get(name, 0) + entry["figures"][name]
+            own["residual"] = max(own.get("residual", 0.0), entry["figures"]["residual"])
+    others = [entry for entry in entries if entry["settings"]["measured"] != "failing Cholesky"]
+    kind = {"measured": "failing Cholesky"}
+    return [*others, *({"settings": {"library": name} | kind, "figures": own} for name, own in summed.items())]
+
+
 NOTE = """The GB/s of a copy count bytes read and bytes written. Products are [M, M] by [M, M]. The matrices for failing
 Cholesky factorisations have one pivot of -1 or -0.001 and other pivots of 1, and are scaled by 1e-6, 1 and 1e6.
 *missed* counts their factors without NaN and must be 0; *residual* is the residual of the matrix without a bad pivot.
 `first_ms` is the time of the first call, which may compile, `ms` the median of later calls, and `spread` their
 interquartile range divided by the median."""
-PART = Part("The card, and times of single operations", NOTE, entries, measured, guess=2.0, small_guess=0.3, jax=2.0)
+PART = Part(
+    "The card, and times of single operations",
+    NOTE,
+    entries,
+    measured,
+    guess=2.0,
+    small_guess=0.3,
+    jax=2.0,
+    arranged=arranged,
+)

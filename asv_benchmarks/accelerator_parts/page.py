@@ -6,7 +6,7 @@ from typing import Any
 from results import read_result
 
 from accelerator_parts import PARTS
-from accelerator_parts.order import expected, stages
+from accelerator_parts.order import stages
 from accelerator_parts.part import Plan
 from accelerator_parts.rehearsal import ENVIRONMENT, INSTALL, making
 
@@ -15,9 +15,10 @@ GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 
 INTRODUCTION = """# Accelerators
 
-This page explains how to test and time agp on a GPU or another accelerator. The script `asv_benchmarks/accelerator.py`
-runs the most informative benchmarks first, and takes half an hour. It requires Linux, Python 3.12, NumPy, SciPy,
-pytest, and at least one of CuPy, JAX, and torch with CUDA. No network access is required.
+This page explains how to test and time agp on a GPU or another accelerator, and shows the results. The script
+`asv_benchmarks/accelerator.py` takes ten minutes on the GPU, in two calls. It requires Linux, Python 3.12, NumPy,
+SciPy, pytest, and at least one of CuPy, JAX, and torch with CUDA. With scikit-learn, it also times the estimators, and
+with GPyTorch, it compares training steps. No network access is required.
 
 ## Run the script
 
@@ -28,7 +29,7 @@ On a machine with network access, collect the wheels of this project and of its 
 python3 asv_benchmarks/accelerator.py --rehearse --wheels wheels
 ```
 
-The rehearsal installs the wheels in an empty folder and runs every part at small sizes on the CPU, which takes a few
+The rehearsal installs the wheels in an empty folder and runs both calls at small sizes on the CPU, which takes a few
 minutes. Run the rehearsal with Python 3.12 and the libraries that are installed on the machine with the GPU. Without
 `--wheels`, the rehearsal builds the wheels for its own Python version, as `make rehearse` does. Then copy the checkout
 with the wheels to the machine with the GPU, and run the following commands on that machine:
@@ -37,18 +38,20 @@ with the wheels to the machine with the GPU, and run the following commands on t
 python3 {install}
 export {environment}
 python3 asv_benchmarks/accelerator.py --out report --seconds 0                 # the card, and the plan
-python3 asv_benchmarks/accelerator.py --out report                             # the first nine minutes of the plan
-python3 asv_benchmarks/accelerator.py --out report                             # the next nine
-python3 asv_benchmarks/accelerator.py --out report                             # and so on, until it prints "done."
+python3 asv_benchmarks/accelerator.py --out report --call 1                    # five minutes
+python3 asv_benchmarks/accelerator.py --out report --call 2 --retry            # five minutes
 python3 asv_benchmarks/accelerator.py --out report --page docs/accelerator.md  # this page, from what was measured
 ```
 
-Each call stops after `--seconds` (540 by default). Run the same command again to continue. The script stores each entry
-in the folder `report` as soon as the entry is complete. The plan is:
+Each call stops after `--seconds` (300 by default), and each question has a time limit of its own. The script stores
+each entry in the folder `report` as soon as the entry is complete. Run the same command again to continue. The plan is:
 
-| question | parts | entries | minutes, estimated |
-|---|---|---|---|
+| call | question | part | entries | time limit [s] |
+|---|---|---|---|---|
 {plan}
+
+The entries of a part that do not fit into its limit are left out. What does not measure times runs in several
+processes.
 
 ## Parts and options
 
@@ -59,27 +62,45 @@ in the folder `report` as soon as the entry is complete. The plan is:
 `--parts`, `--libraries`, `--methods` and `--sizes` select entries, for example
 `--parts steps --libraries torch --methods rsvgp --sizes 1024 4096`. If an entry takes longer than `--entry-seconds`,
 runs out of memory or uses a library that is not installed, the report lists the entry with the reason. `--retry`
-measures these entries again. If a test run is stopped, the report contains the results up to that point. If GPyTorch is
-installed, the script also times GPyTorch on the same card. `--device cuda:0` selects the device; the default is the
-first accelerator. With `--small`, or without an accelerator, the script runs at small sizes on the CPU, as a rehearsal,
-not a measurement.
+measures these entries again, and what earlier calls have left. If a test run is stopped, the report contains the
+results up to that point. `--device cuda:0` selects the device; the default is the first accelerator. With `--small`, or
+without an accelerator, the script runs at small sizes on the CPU, as a rehearsal, not a measurement.
 """
 NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
+REMARKS = "remarks.md"
+"""File of remarks on the results, which stand before the tables."""
+LEFT_OUT = ("failures", "seconds", "spread", "first_ms", "first run ms")
+"""Figures that are not stored with the page."""
 WHEELS, SITE = "wheels", "site"
 """Names of folders in the commands."""
 
 
-def page(folder: Path) -> str:
-    """Create the page from the results in a folder."""
-    text = introduction()
-    found = {name: results for name in PARTS if (results := read_result(folder / f"{name}.json"))}
-    if not found:
+def collected(folder: Path) -> dict[str, Any]:
+    """Collect the results in a folder, by part, with the remarks."""
+    found: dict[str, Any] = {}
+    if (folder / REMARKS).exists():
+        found["remarks"] = (folder / REMARKS).read_text(encoding="utf-8")
+    for name in PARTS:
+        if results := read_result(folder / f"{name}.json"):
+            for entry in results["entries"]:
+                entry["figures"] = {key: x for key, x in entry["figures"].items() if key not in LEFT_OUT}
+            found[name] = results
+    return found
+
+
+def page(found: dict[str, Any]) -> str:
+    """Create the page from `collected` results."""
+    text, parts = introduction(), {name: found[name] for name in PARTS if name in found}
+    if not parts:
         return text + NOTHING
-    facts = next(iter(found.values()))["facts"]
+    facts = next(iter(parts.values()))["facts"]
     text += f"\n## {facts['card']}{' in small sizes: a rehearsal' if facts['small'] else ''}\n"
-    for name, results in found.items():
-        part = PARTS[name]
-        text += f"\n### {part.title}\n\n{part.note}\n\n{table(results['entries'])}"
+    text += f"\n{found['remarks'].strip()}\n" if "remarks" in found else ""
+    for name, results in parts.items():
+        part, entries = PARTS[name], results["entries"]
+        failed = [entry for entry in entries if entry["figures"].keys() & {"error", "absent"}]
+        shown = entries if part.arranged is None else [*part.arranged(entries), *failed]
+        text += f"\n### {part.title}\n\n{part.note}\n\n{table(shown)}"
     return text
 
 
@@ -95,15 +116,10 @@ def introduction() -> str:
 
 
 def _planned() -> list[str]:
-    """Rows of the plan for a GPU, one for each question."""
-    rows: dict[str, tuple[list[str], int, float]] = {}
-    for stage, entries in stages(GPU, list(PARTS)):
-        names, number, seconds = rows.get(stage.question, ([], 0, 0.0))
-        seconds += expected(PARTS[stage.part], entries, small=False)
-        rows[stage.question] = [*names, f"`{stage.part}`"], number + len(entries), seconds
+    """Rows of the plan for a GPU."""
     return [
-        f"| {question} | {', '.join(names)} | {number} | {seconds / 60.0:.0f} |"
-        for question, (names, number, seconds) in rows.items()
+        f"| {stage.call} | {stage.question} | `{stage.part}` | {len(entries)} | {stage.seconds:g} |"
+        for stage, entries in stages(GPU, list(PARTS))
     ]
 
 

@@ -55,6 +55,8 @@ class Part:
         Estimated seconds of an entry before any has been measured: on an accelerator, and in small sizes.
     jax, cupy
         Ratios of the times of libraries that compile at the first call to this estimate.
+    arranged
+        A function that arranges entries, as settings and figures, for the page; by default, each has a row.
     processes
         Number of entries that run at the same time, in parts that do not measure times.
     """
@@ -69,6 +71,7 @@ class Part:
     small_guess: float = 1.0
     jax: float = 8.0
     cupy: float = 1.0
+    arranged: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
     processes: int = 1
 
     def expected(self, library: str, *, small: bool) -> float:

@@ -32,8 +32,8 @@ def measured(*, library: str, model: str, dtype: str, rows: int, device: str, sm
     B = opened(library, device)
     forget_peak(library)
     run, X = MODELS[model](B, device, rows, dtype, small)
-    peak = {} if device == "cpu" else {"peak MiB": B.peak_memory(X)}
-    return timed(B, run, small=small) | peak
+    times = timed(B, run, small=small)
+    return times if device == "cpu" else times | {"peak MiB": B.peak_memory(X)}
 
 
 def _sgpr(B: Any, device: str, rows: int, dtype: str, small: bool) -> tuple[Callable[[], Any], Any]:

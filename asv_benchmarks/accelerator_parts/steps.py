@@ -194,10 +194,30 @@ def _peer_training(B: Any, device: str, *, rows: int, M: int, dtype: str) -> Tra
     return trained
 
 
+def arranged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for both dtypes, in the order of M, library and method."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for entry in entries:
+        settings = dict(entry["settings"])
+        dtype = settings.pop("dtype")
+        if "ms" not in entry["figures"]:
+            continue
+        settings = {"M": settings["M"], "library": settings["library"], "method": settings["method"]} | settings
+        row = rows.setdefault(tuple(settings.values()), {"settings": settings, "figures": {}})
+        row["figures"][f"{dtype}, ms"] = entry["figures"]["ms"]
+        if "inverse_steps" in entry["figures"]:
+            row["figures"][f"inverse steps, {dtype}"] = entry["figures"]["inverse_steps"]
+    names = ["float32, ms", "float64, ms", "inverse steps, float32", "inverse steps, float64"]
+    return [
+        row | {"figures": {name: row["figures"][name] for name in names if name in row["figures"]}}
+        for key, row in sorted(rows.items(), key=lambda one: (one[0][0], one[0][1] != "torch", one[0][2] != PEER))
+    ]
+
+
 NOTE = """A step of `agp.train` updates all parameters by Adam on a minibatch, and then the inverse factors. `ms` is the
 time of a step, from the difference between a long and a short training run; the host does not wait for each step. The
 steps of JAX are compiled for each run, which adds to the uncertainty of its time. `inverse_steps` is the mean number of
 inverse steps per step. *In products* is the time of a step divided by that of a dense product [M, M] by [M, M] of the
 same dtype. `inverse` is the precision of the inverse's products if it differs from that of the model. `graphs` tells
 whether torch recorded the step as a device graph, and *not recorded* why it could not."""
-PART = Part("Training steps", NOTE, entries, measured, guess=2.5, small_guess=1.0, jax=8.0)
+PART = Part("Training steps", NOTE, entries, measured, guess=2.5, small_guess=1.0, arranged=arranged)

@@ -14,6 +14,8 @@ from accelerator_parts import outcomes as outcomes_file
 from accelerator_parts.part import Figures, Part, Plan, Settings
 
 ROOT = Path(__file__).parents[2]
+SEARCHED = Path(__file__).parents[1]
+"""The folder from which pytest imports `PLUGIN`."""
 FOLDERS = [
     "reference",
     "linalg",
@@ -90,7 +92,7 @@ def _run_pytest(options: list[str], outcomes: Path, seconds: float) -> str | Non
     The option -P makes Python import the installed package instead of the current folder.
     """
     command = [sys.executable, "-P", "-m", "pytest", *options]
-    search = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT / "asv_benchmarks")])
+    search = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(SEARCHED)])
     own = {"PYTHONPATH": search.strip(os.pathsep), outcomes_file.FILE: str(outcomes)}
     own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # plug-ins of other packages change what the tests see
     how: dict[str, Any] = {"cwd": ROOT, "env": os.environ | ONE_THREAD | own, "text": True, "start_new_session": True}

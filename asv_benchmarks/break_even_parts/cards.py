@@ -80,12 +80,18 @@ class Speed:
     assumed: Assumptions = ASSUMED
 
     def rate(self, precision: str, operation: str) -> float | None:
-        """Measured operations per second for the measured size that is closest to M; None if nothing is measured."""
-        sizes = {int(M): found for M, found in self.measured.get(precision, {}).items() if operation in found}
-        if not sizes:
+        """Measured operations per second, interpolated between the nearest sizes on logarithmic scales, or None.
+
+        Smaller and larger matrices than the measured ones have the rate of the closest.
+        """
+        found = {int(M): one[operation] for M, one in self.measured.get(precision, {}).items() if operation in one}
+        if not found:
             return None
-        M = min(sizes, key=lambda size: abs(math.log(size / self.M)))
-        return OPERATIONS[operation] * M**3 / (MILLI * sizes[M][operation])
+        rates = {M: OPERATIONS[operation] * M**3 / (MILLI * ms) for M, ms in found.items()}
+        low = max((M for M in rates if self.M >= M), default=min(rates))
+        high = min((M for M in rates if self.M <= M), default=max(rates))
+        share = 0.0 if low == high else math.log(self.M / low) / math.log(high / low)
+        return rates[low] ** (1.0 - share) * rates[high] ** share
 
     def product_rate(self, precision: str) -> float:
         """Operations per second in products."""

@@ -7,22 +7,23 @@ from statistics import mean
 from typing import Any
 
 from break_even_parts.cards import CARDS, Speed
-from break_even_parts.model import SIZES, WAYS, Model
+from break_even_parts.model import MILLI, SIZES, WAYS, Model
 
 NAMES = {"wsvgp": "W-SVGP", "lsvgp": "L-SVGP", "rsvgp": "R-SVGP"}
 INTRODUCTION = """# Break-even of R-SVGP
 
 R-SVGP replaces the Cholesky factorisation of W-SVGP and L-SVGP by matrix products. On which GPUs, and for which M, does
-a training step of R-SVGP take less time? **The answer on this page is computed, not measured: agp has not run on these
-cards.** It is computed from two kinds of measurements on a CPU, which do not depend on the card: the number of
-inversion steps in training runs, and the number of operations of a training step. The rates of the cards are peak
-rates, and the properties of their libraries are assumptions.
+a training step of R-SVGP take less time? **The answer on this page is computed, not measured**, except for the H200, on
+which [agp has run](accelerator.md). It is computed from two kinds of measurements on a CPU, which do not depend on the
+card: the number of inversion steps in training runs, and the number of operations of a training step. The rates of the
+cards are peak rates, and the properties of their libraries are assumptions. For the H200, they are measured times of
+single operations.
 
 ```text
 python asv_benchmarks/break_even.py measure --data DIR --tables kin40k elevators bike  # inversion steps
 python asv_benchmarks/break_even.py count                                             # operations
 python asv_benchmarks/break_even.py compute                                           # step times and break-even
-python asv_benchmarks/break_even.py page                                              # this page
+python asv_benchmarks/break_even.py page --steps-of docs/accelerator.json             # this page
 ```
 
 The first two commands write to `docs/break-even.json`. If you interrupt `measure`, run it again to continue."""
@@ -93,9 +94,8 @@ the measured mean for the same precision and M are bold; for M above {largest:,}
 M = {largest:,}. The inversion uses the precision of the model if no other precision is given."""
 MEANS = """The next table shows means over the data sets of the numbers in training steps 51 to 500, and the largest
 number for a data set in brackets:"""
-FLOOR = """In float32, the number is large where the smallest residual that rounding allows is above the tolerance of
-5e-3. The inversion then takes up to five steps without progress in each training step ([precision of the
-inversion](methods/rsvgp.md#inversion)). Of the runs in float32, {count} have residuals above the tolerance."""
+FLOOR = """In float32, the smallest residual that rounding allows may be above the tolerance of 5e-3, as in {count} of
+the runs. The inversion then ends at this residual ([precision of the inversion](methods/rsvgp.md#inversion))."""
 LOW = """**TF32 and bfloat16 are out of reach with the default settings.** agp uses products in a lower precision only
 while the residual that they cause is estimated to be at most 2.5e-3 ([products in a lower
 precision](numerics.md#reduced-precision)). After the runs above, the estimates are {tf32} in TF32 and {bfloat16} in
@@ -104,6 +104,11 @@ WITHOUT = """The next table shows the same number without graphs. For M up to 1,
 launches in most cases, and R-SVGP has more launches:"""
 STEPS = """The next table shows milliseconds of a step of W-SVGP, L-SVGP and R-SVGP, with CUDA graphs and the measured
 mean number of inversion steps. The command `compute` also prints those with an inversion in a lower precision."""
+COMPARED = """## Compared with measured steps
+
+The table shows milliseconds of training steps with CUDA graphs that were [measured](accelerator.md) on the {card}, and
+those of the model for the same number of inversion steps, and the number of inversion steps at break-even from the
+measured times of W-SVGP and R-SVGP and the computed time of an inversion step:"""
 CHOSEN = ("H100", "float32", (1024, 2048, 4096, 8192))
 """The card, the precision and the sizes for which assumptions are varied."""
 VARIED: dict[str, dict[str, float]] = {
@@ -134,6 +139,7 @@ def written(document: dict[str, Any]) -> str:
     parts += ["The same number for L-SVGP, with CUDA graphs:"]
     parts += [break_even_table(model, "lsvgp", typical, graphs=True, ways=MAIN)]
     parts += [STEPS, step_table(model, typical, MAIN)]
+    parts += _compared(model, document.get("measured steps", {}))
     parts += ["## How much depends on the assumptions", *_varied(model, typical), "## Conclusion"]
     parts += [conclusion(model, typical)]
     return "\n\n".join(map(wrapped, "\n\n".join(parts).split("\n\n"))) + "\n"
@@ -283,6 +289,26 @@ def _low(runs: list[dict[str, Any]]) -> str:
     return LOW.format(**texts)
 
 
+def _compared(model: Model, measured: dict[str, list[dict[str, Any]]]) -> list[str]:
+    parts = []
+    for card, entries in measured.items():
+        found = {(one["dtype"], one["M"], one["method"]): one for one in entries if one["method"] in NAMES}
+        rows = []
+        for dtype, M in sorted({key[:2] for key in found}):
+            own = {name: found[dtype, M, name] for name in NAMES if (dtype, M, name) in found}
+            cells = []
+            for name, one in own.items():
+                ms = model.milliseconds(card, name, M, dtype, steps=one["inverse steps"], graphs=True)
+                cells.append(f"{short(one['ms'])} ({short(ms)})")
+            each = model.cost(card, "rsvgp", M, dtype)["inverse step"].device / MILLI
+            relaxed = own["rsvgp"]
+            more = relaxed["inverse steps"] + (own["wsvgp"]["ms"] - relaxed["ms"]) / each
+            rows.append([dtype, f"{M:,}", *cells, short(max(more, 0.0))])
+        head = ["precision", "M", *(f"{name}: measured (computed)" for name in NAMES.values()), "break-even"]
+        parts += [COMPARED.format(card=card), table(head, rows)]
+    return parts
+
+
 def _varied(model: Model, typical: Typical) -> list[str]:
     card, dtype, sizes = CHOSEN
     rows = []
@@ -319,14 +345,10 @@ def _ratio(model: Model, card: str, M: int, dtype: str, inverse: str | None, typ
 CONCLUSION = """The table shows all cases in which R-SVGP is computed to be faster than W-SVGP with CUDA graphs. The
 numbers are the times of R-SVGP as shares of those of W-SVGP. R-SVGP takes one inversion step per training step near the
 end of most runs, when the rates are small."""
-CLOSING = """The gains are small, and they depend on assumptions that only a measurement on a card can replace. R-SVGP
+CLOSING = """The gains are small, and for most cards they depend on assumptions. R-SVGP
 takes about 1.6 to 2.6 times the operations of W-SVGP. It also reads and writes 1.6 to 2.4 times as many bytes, a
 quarter of them to join blocks of triangular matrices. R-SVGP gains where W-SVGP waits for the latency of its
 factorisation and solves. It does not gain where M is so small that launches dominate, since it has more launches, or
 where M is so large that products and memory limit both methods. On cards with slow float64 units, an inversion in
 float32 helps a model in float64 only for large M, where traces are estimated from probes: the bound and its gradient
-remain in float64. L-SVGP takes longer than W-SVGP on most cards, because it has more triangular solves.
-
-In float32, most gains for M of 1,024 and more are lost to inversion steps that do not improve the residual. They would
-remain if the matrix were well conditioned, as on kin40k, or if the inversion stopped at the smallest residual that
-rounding allows."""
+remain in float64. L-SVGP takes longer than W-SVGP on most cards, because it has more triangular solves."""

@@ -205,13 +205,29 @@ def test_a_factorisation_reads_nothing(B):
         assert not counts.uploads
 
 
-def test_small_matrices_are_factorised_by_one_call(B):
-    few, many = (CUPY.array(np.broadcast_to(np.eye(3), (count, 3, 3))) for count in (2, 9))
-    with counted() as one:
-        B.cholesky(few)
-    with counted() as other:
-        B.cholesky(many)
-    assert one.launches.total() == other.launches.total() > 0
+@pytest.mark.parametrize("size", [3, 51, 200])
+def test_stacks_are_factorised_and_solved_by_one_call(size, B):
+    few, many = (CUPY.array(np.broadcast_to(2.0 * np.eye(size), (count, size, size))) for count in (2, 9))
+    for work in (B.cholesky, lambda A: B.solve_triangular(A, A), lambda A: B.solve_triangular(A, A, transpose=True)):
+        with counted() as one:
+            work(few)
+        with counted() as other:
+            work(many)
+        assert one.launches.total() == other.launches.total() > 0
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize(
+    "shapes", [((3, 5), (3, 5)), ((5,), (3, 5)), ((3, 5), (5,)), ((2, 1, 4), (3, 4)), ((0, 4), (4,))]
+)
+def test_stacks_of_triangular_systems(shapes, transpose, B):
+    rng = np.random.default_rng(0)
+    (*of_L, M), (*of_C, _) = shapes
+    L, C = np.tril(rng.normal(size=(*of_L, M, M))) + 4.0 * np.eye(M), rng.normal(size=(*of_C, M, 2))
+    found = CUPY.numpy(B.solve_triangular(CUPY.array(L), CUPY.array(C), transpose=transpose))
+    np.testing.assert_allclose(
+        found, np.linalg.solve(L.swapaxes(-1, -2) if transpose else L, C), rtol=1e-10, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])

@@ -53,7 +53,7 @@ def times(potrf, gemm=0.04, trsm=0.2):
 def test_the_page_shows_what_its_file_holds():
     text = (ROOT / break_even.PAGE).read_text(encoding="utf-8")
     assert text == page.written(document()), "run python asv_benchmarks/break_even.py page"
-    assert "**The answer on this page is computed, not measured" in text.replace("\n", " ")
+    assert "**The answer on this page is computed, not measured**" in text.replace("\n", " ")
 
 
 def test_milliseconds_by_hand():
@@ -88,13 +88,34 @@ def test_a_faster_factorisation_lowers_the_break_even():
     assert break_even_of(times(0.1, gemm=0.4)) == 0.0
 
 
-def test_measured_times_replace_rates_at_the_closest_size():
-    measured = {"float32": {"1024": {"gemm": 0.1}, "4096": {"gemm": 3.0, "potrf": 5.0}}}
-    small, large = (Speed(CARDS["H100"], size, measured) for size in (1500, 3000))
-    assert small.product_rate("float32") == pytest.approx(2.0 * 1024**3 / 1e-4)
-    assert large.product_rate("float32") == pytest.approx(2.0 * 4096**3 / 3e-3)
+def test_measured_times_replace_rates():
+    measured = {"float32": {"1024": {"gemm": 0.1}, "4096": {"gemm": 3.2, "potrf": 5.0}}}
+    small, middle, large = (Speed(CARDS["H100"], size, measured) for size in (512, 2048, 8192))
+    rates = 2.0 * 1024**3 / 1e-4, 2.0 * 4096**3 / 3.2e-3
+    assert small.product_rate("float32") == pytest.approx(rates[0])
+    assert middle.product_rate("float32") == pytest.approx((rates[0] * rates[1]) ** 0.5)
+    assert large.product_rate("float32") == pytest.approx(rates[1])
     assert small.seconds("cholesky", "float32", 4096**3 / 3.0, 4096) == pytest.approx(5e-3)
     assert small.product_rate("tf32") == pytest.approx(ASSUMED.product_share * 400e12)
+
+
+def test_measured_steps_are_compared_with_the_model(tmp_path):
+    settings = {"method": "wsvgp", "M": M, "dtype": "float32", "graphs": True, "inverse": ""}
+    entries = [
+        {"settings": settings, "figures": {"ms": 3.0}},
+        {"settings": settings | {"method": "rsvgp"}, "figures": {"ms": 4.0, "inverse_steps": 2.0}},
+        {"settings": settings | {"graphs": False}, "figures": {"ms": 9.0}},
+    ]
+    results = {"steps": {"facts": {"card": "NVIDIA H100"}, "entries": entries}}
+    found = break_even.steps_of_card(results)
+    assert [one["ms"] for one in found["H100"]] == [3.0, 4.0]
+    model = Model(COUNTS, {})
+    text, table = page._compared(model, found)
+    assert "H100" in text
+    each = model.cost("H100", "rsvgp", M, "float32")["inverse step"].device * 1e3
+    assert table.splitlines()[-1].endswith(f" | {page.short(2.0 - 1.0 / each)} |")
+    with pytest.raises(SystemExit, match="no training steps"):
+        break_even.steps_of_card({})
 
 
 def test_factorisations_reach_a_larger_share_of_the_rate_for_larger_matrices():
@@ -119,7 +140,7 @@ def test_measured_times_are_kept_with_the_page(tmp_path, capsys):
     (tmp_path / "docs").mkdir()
     with pytest.raises(SystemExit, match="run the command count first"):
         break_even.main(["page", "--root", str(tmp_path)])
-    (tmp_path / break_even.DOCUMENT).write_text(json.dumps(document()))
+    (tmp_path / break_even.DOCUMENT).write_text(json.dumps(document() | {"times": {}}))
     (tmp_path / "times.json").write_text(json.dumps(times(potrf=1.0)))
     command = ["--root", str(tmp_path), "--times", str(tmp_path / "times.json")]
     assert break_even.main(["compute", *command]) == 0

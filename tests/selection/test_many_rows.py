@@ -154,10 +154,10 @@ def test_every_library_gives_the_same_model(method, backend):
         backend.check(leaf)
     assert found.message == expected.message
     # hyperparameters are trained in float32
-    assert found.log_density == pytest.approx(expected.log_density, abs=1e-5)
+    assert found.log_density == pytest.approx(expected.log_density, abs=1e-4)
     new = table(6, seed=1)[0]
     for one, two in zip(found.model.predict(backend.array(new)), expected.model.predict(new), strict=True):
-        np.testing.assert_allclose(to_numpy(one), two, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(to_numpy(one), two, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("place", ["cupy_stand_in", "torch_device"])
