@@ -1,6 +1,6 @@
 """CUDA graphs of torch, which record the launches of a function on a separate stream.
 
-This module has not run on a GPU yet.
+On a GPU, it has run with torch 2.11 and CUDA 13.
 """
 
 import contextlib
