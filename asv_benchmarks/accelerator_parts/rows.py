@@ -79,6 +79,6 @@ MODELS: dict[str, Callable[..., tuple[Callable[[], Any], Any]]] = {
 
 NOTE = f"""For SGPR with M = 1,024 and CaGP-Opt with 128 learned actions that cover 4,096 rows: the bound with its
 closed-form gradient on all rows, with {MEMORY} MiB for working arrays. For NNGP with 50 neighbours: predictions of
-{NEW_ROWS:,} rows, including the search for their nearest rows on the host. The peak memory is that of the device's
-allocator and includes the data."""
+{NEW_ROWS:,} rows, including the search for their nearest rows. The peak memory is that of the device's allocator and
+includes the data."""
 PART = Part("A million rows", NOTE, entries, measured, guess=6.0, small_guess=3.0, jax=3.0)

@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -109,7 +110,7 @@ def test_what_is_there_is_not_measured_again(folder, tmp_path):
     (tmp_path / "steps.json").write_text(json.dumps(text))
     options = ("--parts", "steps", "--libraries", "numpy", NOWHERE)
     printed = run(tmp_path, *options)
-    assert printed.count(" s\n") == 1
+    assert len(re.findall(r" - [0-9.]+ s\n", printed)) == 1
     name = " ".join(map(str, left_out["settings"].values()))
     assert held(tmp_path, "steps")[name]["ms"] > 0
     first = " ".join(map(str, kept["settings"].values()))
@@ -181,8 +182,10 @@ def test_the_page_shows_remarks_and_failures(tmp_path):
 
 def test_the_page_has_the_commands_that_are_rehearsed():
     lines = introduction().splitlines()
-    for command in (*rehearsal.making("wheels"), "export PYTHONPATH=$PWD/site XLA_PYTHON_CLIENT_PREALLOCATE=false"):
+    for command in rehearsal.making("wheels"):
         assert {*command.splitlines()} <= {*lines}
+    (exported,) = (line for line in lines if line.startswith("export"))
+    assert "PYTHONPATH=$PWD/site XLA_PYTHON_CLIENT_PREALLOCATE=false" in exported
 
 
 def test_entries_with_other_columns_stand_in_another_table():
@@ -214,7 +217,7 @@ def test_the_plan_for_a_gpu_has_the_steps_that_are_asked_for():
     entries = PARTS["steps"].entries(GPU)
     for library in GPU.libraries:
         own = [entry for entry in entries if entry["library"] == library]
-        assert {entry["M"] for entry in own} == {256, 1024, 4096, 8192}
+        assert {entry["M"] for entry in own} == {256, 1024, 2048, 4096, 8192}
         assert {entry["method"] for entry in own} >= set(steps.METHODS)
         assert {entry["dtype"] for entry in own} == {"float64", "float32"}
     assert {entry["gradient"] for entry in entries if entry["library"] == "cupy"} == {"closed-form"}
@@ -367,9 +370,9 @@ def test_tests_that_take_too_long_say_what_they_did_until_then(processes, tmp_pa
     monkeypatch.setitem(suite.PATHS, "long", ["test_long.py"])
     settings = {"library": "numpy", "tests": "long", "device": "cpu", "small": True}
     monkeypatch.setattr(suite, "SEARCHED", SCRIPT.parent)
-    figures = suite.measured(**settings, seconds=25.0)
+    figures = suite.measured(**settings, seconds=50.0)
     assert figures["passed"] == 1
-    assert figures["unfinished"] == "stopped after 22 s"
+    assert figures["unfinished"] == "stopped after 47 s"
     if processes > 1:  # tests in the other process go on
         assert (figures["failed"], figures["skipped"]) == (1, 1)
         assert figures["first failures"] == "test[numpy-3] (AssertionError: three / is wrong)"
