@@ -8,6 +8,7 @@ small sizes on the CPU, from wheels in an empty folder. See docs/accelerator.md.
 
 import argparse
 import itertools
+import os
 import sys
 import threading
 import time
@@ -122,16 +123,17 @@ class Report:
 
     def measured(self, stage: Stage, entries: list[Settings]) -> int:
         """Measure the entries of a stage until its time or that of the call is up; return how many are left."""
-        part, todo = PARTS[stage.part], self.lacking(stage, entries)
+        todo = self.lacking(stage, entries)
         until = min(self.until, time.monotonic() + stage.seconds)
-        queues = self.queues(part, todo)
+        queues = self.queues(PARTS[stage.part], todo)
         with ThreadPoolExecutor(max(1, len(queues))) as pool:
-            done = sum(pool.map(lambda queue: self.work(part, queue, until), queues))
+            done = sum(pool.map(lambda queue: self.work(stage.part, queue, until), queues))
         return len(todo) - done
 
     def queues(self, part: Part, entries: list[Settings]) -> list[Iterator[Settings]]:
         """One queue of entries for each process; processes with the same library share their queue."""
-        if part.processes == 1 or not entries:
+        processes = min(part.processes, os.cpu_count() or 1)
+        if processes == 1 or not entries:
             return [iter(entries)] if entries else []
         seconds: dict[str, float] = {}
         for entry in entries:
@@ -140,27 +142,22 @@ class Report:
         found: list[Iterator[Settings]] = []
         for library, own in seconds.items():
             queue = Queue([entry for entry in entries if entry["library"] == library])
-            found += [queue] * max(1, round(part.processes * own / sum(seconds.values())))
+            found += [queue] * max(1, round(processes * own / sum(seconds.values())))
         return found
 
-    def work(self, part: Part, queue: Iterator[Settings], until: float) -> int:
-        """Measure the entries of a queue in one process; return how many were measured."""
+    def work(self, name: str, queue: Iterator[Settings], until: float) -> int:
+        """Measure the entries of a queue of a part in one process; return how many were measured."""
         done = 0
         with Workplace() as workplace:
             for entry in itertools.takewhile(lambda _: until - time.monotonic() > LEAST, queue):
-                figures = self.outcome(workplace, part, entry, until)
+                figures = self.outcome(workplace, PARTS[name], entry, until)
                 if figures is None:
                     break
                 with self.lock:
-                    self.results[self.name_of(part)].add(entry, figures)
+                    self.results[name].add(entry, figures)
                     done += CUT not in figures
                     print(*entry.values(), "-", _in_a_word(figures), flush=True)
         return done
-
-    @staticmethod
-    def name_of(part: Part) -> str:
-        """The name of a part."""
-        return next(name for name, own in PARTS.items() if own is part)
 
     def show(self, stage: Stage, entries: list[Settings]) -> None:
         """Print the table of a stage."""
@@ -178,7 +175,7 @@ class Report:
             self._open(workplace, entry["library"], allowed)
             allowed -= time.monotonic() - began
             settings = {"device": self.plan.device, "small": self.plan.small, "seconds": allowed} | entry
-            figures = workplace.ask(part.measured, settings, limit=allowed, alone=part.alone)
+            figures = workplace.ask(part.measured, settings, limit=allowed)
         except TimeoutError:
             return {"error": f"not finished within {own:g} s"} if enough else None
         except EntryError as failure:

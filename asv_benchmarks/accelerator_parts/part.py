@@ -49,8 +49,6 @@ class Part:
         time limit.
     seconds
         Time limit for one entry.
-    alone
-        Whether each entry runs in a new process, which the measurement of peak memory requires.
     guess, small_guess
         Estimated seconds of an entry before any has been measured: on an accelerator, and in small sizes.
     jax, cupy
@@ -66,7 +64,6 @@ class Part:
     entries: Callable[[Plan], list[Settings]]
     measured: Callable[..., Figures]
     seconds: float = 20.0
-    alone: bool = False
     guess: float = 1.5
     small_guess: float = 1.0
     jax: float = 8.0

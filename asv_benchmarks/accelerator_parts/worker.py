@@ -27,7 +27,7 @@ class Workplace:
         self.process: Any = None
         self.library: str | None = None
 
-    def ask(self, work: Callable[..., dict], settings: Settings, *, limit: float, alone: bool = False) -> dict:
+    def ask(self, work: Callable[..., dict], settings: Settings, *, limit: float) -> dict:
         """Compute ``work(**settings)`` in the process.
 
         Raises
@@ -38,7 +38,7 @@ class Workplace:
             If `work` raises another error, or the process dies.
         """
         library = settings.get("library")
-        if alone or library != self.library:
+        if library != self.library:
             self.stop()
         if self.process is None:
             self._start(library)
@@ -51,7 +51,7 @@ class Workplace:
         except EOFError:
             self.process.join()
             good, found = False, f"the process ended with code {self.process.exitcode}"
-        if alone or not good:
+        if not good:
             self.stop()
         if found is None:
             raise TimeoutError
