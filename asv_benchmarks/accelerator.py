@@ -18,13 +18,13 @@ from pathlib import Path
 
 from accelerator_parts import PARTS
 from accelerator_parts.order import CALLS, Stage, expected, stages
-from accelerator_parts.page import collected, page, table
+from accelerator_parts.page import collected, page, restore, table
 from accelerator_parts.part import Figures, Part, Plan, Settings
 from accelerator_parts.places import device_facts, has_device
 from accelerator_parts.rehearsal import rehearsed
 from accelerator_parts.results import CUT, Results
 from accelerator_parts.worker import EntryError, Workplace
-from results import write_result
+from results import read_result, write_result
 
 LEAST = 5.0
 """Remaining seconds below which no further entry is started."""
@@ -37,6 +37,8 @@ def main() -> int:
     a = arguments()
     if a.rehearse:
         return rehearsed(a)
+    if a.resume:
+        restore(read_result(a.resume) or {}, a.out)
     if a.page:
         found = collected(a.out)
         write_result(a.page.with_suffix(".json"), found)
@@ -230,6 +232,8 @@ def arguments() -> argparse.Namespace:
         "--methods", nargs="+", default=[], metavar="METHOD", help="methods of training steps, such as rsvgp"
     )
     parser.add_argument("--sizes", nargs="+", type=int, default=[], metavar="M", help="sizes M of entries with a size")
+    resume = "continue from the figures of a page, a JSON file"
+    parser.add_argument("--resume", type=Path, metavar="FILE", help=resume)
     small = "use small sizes, which take about a minute on a CPU (default on a CPU)"
     parser.add_argument("--small", action=argparse.BooleanOptionalAction, help=small)
     parser.add_argument("--call", type=int, choices=CALLS, help="measure the entries of this call (default: of both)")

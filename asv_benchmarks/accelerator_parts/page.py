@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from results import read_result
+from results import read_result, write_result
 
 from accelerator_parts import PARTS
 from accelerator_parts.order import stages
@@ -51,7 +51,8 @@ each entry in the folder `report` as soon as the entry is complete. Run the same
 {plan}
 
 The entries of a part that do not fit into its limit are left out. What does not measure times runs in several
-processes.
+processes. To continue on another machine of the same kind, add `--resume docs/accelerator.json` to the first command,
+which copies the figures of this page to the folder. A file `remarks.md` in the folder is shown on the page.
 
 ## Parts and options
 
@@ -86,6 +87,16 @@ def collected(folder: Path) -> dict[str, Any]:
                 entry["figures"] = {key: x for key, x in entry["figures"].items() if key not in LEFT_OUT}
             found[name] = results
     return found
+
+
+def restore(found: dict[str, Any], folder: Path) -> None:
+    """Write `collected` results to a folder, except for parts that have results there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if "remarks" in found and not (folder / REMARKS).exists():
+        (folder / REMARKS).write_text(found["remarks"], encoding="utf-8")
+    for name in PARTS:
+        if name in found and not (folder / f"{name}.json").exists():
+            write_result(folder / f"{name}.json", found[name])
 
 
 def page(found: dict[str, Any]) -> str:
