@@ -9,13 +9,23 @@ block in which launches are recorded (`Backend.capture`) is called blind, becaus
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from agp.backend._library import Array, ClosedForm, Library
 from agp.errors import BackendError
 
-_guesses: ContextVar[list[Any] | None] = ContextVar("guesses", default=None)
-_blind: ContextVar[bool] = ContextVar("blind", default=False)
+
+@dataclass
+class _Block:
+    """A `speculating` block. Copies of the context may outlive it, in a gradient that is computed later."""
+
+    guesses: list[Any]
+    blind: bool
+    is_open: bool = True
+
+
+_block: ContextVar[_Block | None] = ContextVar("block", default=None)
 _collector: ContextVar[list[Any] | None] = ContextVar("collector", default=None)
 
 
@@ -26,24 +36,26 @@ def speculating(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[l
     An assumption is a 0-d predicate that must hold. If `guesses` is None, nothing is assumed. In a blind block, a
     predicate without a likely outcome raises a BackendError.
     """
-    tokens = _guesses.set(guesses), _blind.set(blind)
+    block = None if guesses is None else _Block(guesses, blind)
+    token = _block.set(block)
     try:
         yield guesses
     finally:
-        _guesses.reset(tokens[0])
-        _blind.reset(tokens[1])
+        _block.reset(token)
+        if block is not None:
+            block.is_open = False
 
 
 def assume(predicate: Any, /, likely: bool | None) -> bool:
     """Inside a `speculating` block, return the likely value of a 0-d predicate; elsewhere, return its true value."""
-    guesses = _guesses.get()
-    if likely is None and _blind.get():
+    block = _block.get()
+    if block is None or not block.is_open or (likely is None and not block.blind):
+        return bool(predicate)
+    if likely is None:
         raise BackendError(
             "the host cannot read this predicate while it records launches; give the predicate a likely value."
         )
-    if guesses is None or likely is None:
-        return bool(predicate)
-    guesses.append(predicate if likely else ~predicate)
+    block.guesses.append(predicate if likely else ~predicate)
     return likely
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of
+from agp.linalg._diagonal import diagonal
 from agp.linalg._inverse_step import (
     COLD_START,
     largest_eigenvalue,
@@ -70,7 +71,7 @@ class _Carry(NamedTuple):
     damping: Array
     vector: Array
     floor: Array
-    """The value of the gap at which to stop: the tolerance, or twice the residual that is due to rounding."""
+    """Twice the residual that is due to rounding, or 0 if unknown."""
 
 
 def inverse_factor(
@@ -88,9 +89,10 @@ def inverse_factor(
 ) -> InverseFactor:
     """Compute the Cholesky factor of A^-1 by matrix products, to a residual |L^T A L - I|_F / sqrt(M) < tolerance.
 
-    The iteration ends when the residual falls below the tolerance or to twice its rounding error, or stops improving,
-    or after `max_steps` steps. If `gap` is given, it replaces the residual in these tests, and its rounding error is
-    unknown.
+    The iteration ends when the residual falls below the tolerance or stops improving, or after `max_steps` steps. A
+    residual below twice its estimated rounding error has stopped improving after the first step without progress, and
+    other residuals after several (`patience`). If `gap` is given, it replaces the residual in these tests, and its
+    rounding error is unknown.
 
     Parameters
     ----------
@@ -100,8 +102,7 @@ def inverse_factor(
         A factor to start from, such as the factor of the previous A. The default is `starting_factor(A)`. The default
         also replaces a given factor L if L is not finite or an eigenvalue of L^T A L exceeds 100.
     tolerance
-        The residual at which to stop. The residual is tested before each step, so a good factor takes no steps. If the
-        tolerance is 0, the iteration ends when the residual stops improving.
+        The residual at which to stop. The residual is tested before each step, so a good factor takes no steps.
     least_steps, max_steps
         The minimum and maximum number of steps.
     step
@@ -149,11 +150,12 @@ def inverse_factor(
         start, vector = rough.factor, rough.vector
     L, B, restarts = _first_factor(A, start, vector)
 
-    floor_of = _floor(A, tolerance) if gap is None and tolerance > 0.0 else lambda _: zero + tolerance
+    floor_of = _floor(A) if gap is None and tolerance > 0.0 else lambda _: zero
 
     def unfinished(*carry: Array) -> Array:
         c = _Carry(*carry)
-        wanted = (c.gap >= c.floor) | (c.count < least_steps)
+        improvable = (c.gap >= c.floor) | (c.stale == 0.0)
+        wanted = ((c.gap >= tolerance) & improvable) | (c.count < least_steps)
         return wanted & (c.count < max_steps) & (c.stale < patience)
 
     def advance(*carry: Array) -> tuple[Array, ...]:
@@ -202,11 +204,17 @@ def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, 
     return backend.cond((1.0 + size <= COLD_START) & positive, kept, looked_at, likely=True)
 
 
-def _floor(A: Array, tolerance: float) -> Callable[[Array], Array]:
-    """Return a function that computes, from L, the larger of the tolerance and twice the residual due to rounding."""
+def _floor(A: Array) -> Callable[[Array], Array]:
+    """Return a function that estimates, from L, twice the residual that is due to rounding."""
     xp = backend_of(A).xp
-    squares, unit = A * A, 0.5 * float(xp.finfo(A.dtype).eps)
-    return lambda L: xp.clip(2.0 * rounding_error(squares, xp.vecdot(L, L), unit, unit), min=tolerance)
+    size = xp.max(diagonal(A))  # squares of A itself may overflow
+    squares, root, unit = (A / size) ** 2, xp.sqrt(size), 0.5 * float(xp.finfo(A.dtype).eps)
+
+    def floor(L: Array) -> Array:
+        scaled = root * L
+        return 2.0 * rounding_error(squares, xp.vecdot(scaled, scaled), unit, unit)
+
+    return floor
 
 
 def _advance(

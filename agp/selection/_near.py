@@ -300,8 +300,9 @@ class NearTraining:
         size, data = cached_rows(sets.shape[1] ** 2 * ARRAYS, model.X), model._near_data
         try:
             with ignore_repairs():
+                near = self._numbers_beside(rows, sets)
                 parts = [
-                    to_numpy(near_densities(model, data, *self._numbers_beside(rows[i:j], sets[i:j])))
+                    to_numpy(near_densities(model, data, *(x[i:j, ...] for x in near)))
                     for i, j in row_ranges(len(rows), size)
                 ]
         except NotPositiveDefiniteError:
@@ -329,7 +330,8 @@ class NearTraining:
     def _add_sets(self, model: NNGP, sets: Any, rows: Any, k: int) -> Any:
         """Return the neighbours of rows, the first of which may be known."""
         start = 0 if sets is None else len(sets)
-        more = to_numpy(self.near.search(model.kernel).others(*self._numbers_beside(rows[start:]), k))
+        (new,) = self._numbers_beside(rows[start:])
+        more = to_numpy(self.near.search(model.kernel).others(new, k))
         if model.weights is not None:
             more = np.concatenate([rows[start:, None], more], axis=1)
         return more if sets is None else np.concatenate([sets, more])

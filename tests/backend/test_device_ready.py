@@ -13,7 +13,7 @@ import agp
 from agp import tree
 from agp.actions import BlockActions, DenseActions
 from agp.backend import asarray_like, assume, backend_of, constant, get_backend, numbers_of, speculating, to_numpy
-from agp.backend._control import _guesses
+from agp.backend._control import _block
 from agp.distributions._quantiles import gauss_hermite
 from agp.errors import NonFiniteError
 from agp.linalg import preconditioner
@@ -218,7 +218,7 @@ class _Watched:
         self.seen = seen
 
     def __call__(self, model, batch, state):
-        self.seen.append(_guesses.get() is not None)
+        self.seen.append(_block.get() is not None)
         return model, state, {}
 
 

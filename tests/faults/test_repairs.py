@@ -210,6 +210,25 @@ def test_gradients_on_another_thread_see_the_context_of_the_value(gradients_on_a
     assert len(guesses) == 2  # one in the value and one in its pullback
 
 
+@pytest.mark.parametrize("blind", [False, True])
+def test_gradients_after_a_block_of_guesses_read_their_decisions(blind, available):
+    place = available(TORCH)
+    B, x, guesses = get_backend("torch"), place.array([1.0, 2.0]).requires_grad_(), []
+
+    def value(arrays):
+        def pullback(bar, asked):
+            likely = None if blind else True
+            return {"x": B.cond(arrays["x"][0] > 9.0, lambda: 111.0 + 0.0 * bar, lambda: bar, likely=likely) + 0.0 * x}
+
+        return B.xp.sum(arrays["x"]), pullback
+
+    with speculating(guesses, blind=blind):
+        found = B.with_pullback(value, {"x": x})
+    found.backward()
+    assert to_numpy(x.grad).tolist() == [1.0, 1.0]
+    assert not guesses
+
+
 def test_what_is_recomputed_is_not_reported_again(backend):
     x = backend.array(np.arange(12.0))
     B = backend_of(x)

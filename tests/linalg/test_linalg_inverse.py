@@ -114,20 +114,47 @@ def test_float32_stops_at_its_floor(backend):
     backend.check(found.vector, "float32")
 
 
+def kernel_matrix(size, columns, jitter):
+    X = np.random.default_rng(size).normal(size=(size, columns))
+    return np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=-1)) + jitter * np.eye(size)
+
+
 @pytest.mark.parametrize(("dtype", "jitter"), [("float32", 1e-3), ("float64", 1e-10)])
 @pytest.mark.parametrize("size", [100, 300])
 def test_a_residual_that_is_all_rounding_needs_no_further_steps(size, dtype, jitter, backend):
     """Otherwise each call of a training run would take as many steps as its patience, to no effect."""
-    X = np.random.default_rng(size).normal(size=(size, 3))
-    A = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=-1)) + jitter * np.eye(size)
-    A = backend.array(A, dtype)
+    A = backend.array(kernel_matrix(size, 3, jitter), dtype)
     best = inverse_factor(A, tolerance=0.0, max_steps=200)
     tolerance = 0.01 * float(best.residual)
     found = inverse_factor(A, tolerance=tolerance, max_steps=200)
     assert tolerance < float(found.residual) < 2.5 * float(best.residual)
     assert float(found.steps) < float(best.steps)
-    assert float(inverse_factor(A, found.factor, tolerance=tolerance).steps) == 0.0
-    assert float(inverse_factor(A * 1.01, found.factor, tolerance=tolerance).steps) <= 3.0
+    assert float(inverse_factor(A, found.factor, tolerance=tolerance, least_steps=1).steps) == 1.0
+    assert float(inverse_factor(A * 1.01, found.factor, tolerance=tolerance).steps) <= 4.0
+
+
+@pytest.mark.parametrize(("size", "columns"), [(256, 2), (300, 4)])
+def test_an_inversion_in_float32_ends_when_it_has_converged(size, columns):
+    """Before, the error of the log determinant is one-sided: all eigenvalues of L^T A L are below 1."""
+    A = kernel_matrix(size, columns, 1e-4)
+    desired = np.linalg.slogdet(A)[1]
+
+    def error(tolerance):
+        L = np.asarray(inverse_factor(A.astype(np.float32), tolerance=tolerance).factor, dtype=np.float64)
+        return abs(-2.0 * np.sum(np.log(np.diagonal(L))) - desired)
+
+    assert error(1e-4) < max(0.5, 4.0 * error(0.0))
+
+
+@pytest.mark.parametrize(("dtype", "scales"), [("float32", [1e-30, 1e-15, 1e20, 1e30]), ("float64", [1e-170, 1e160])])
+@pytest.mark.parametrize("tolerance", [5e-3, 1e-9])
+def test_the_units_of_a_matrix_do_not_matter(tolerance, dtype, scales, backend):
+    A = kernel_matrix(40, 2, 0.05)
+    plain = inverse_factor(backend.array(A, dtype), tolerance=tolerance)
+    for scale in scales:
+        found = inverse_factor(backend.array(A * scale, dtype), tolerance=tolerance)
+        assert abs(float(found.steps) - float(plain.steps)) <= 1.0
+        assert float(found.residual) < max(tolerance, 4.0 * float(plain.residual))
 
 
 @pytest.mark.slow
