@@ -10,7 +10,7 @@ from benchmarks.common import problem, protocol
 
 import agp
 from agp.backend import get_backend, to_numpy
-from agp.linalg import PRECISIONS
+from agp.linalg import PRECISIONS, rounding_error
 from agp.posteriors import Relaxed
 from agp.training import recipe
 from agp.updates import InverseUpdate
@@ -106,15 +106,17 @@ def summary(trace: dict[str, Any]) -> dict[str, Any]:
 def state(process: Any) -> dict[str, Any]:
     """The condition number of the matrix A that is inverted, and the rounding errors of products in lower precisions.
 
-    The estimate of these errors is that of `agp.linalg`: 0.2 u (d^T (A * A) d)^1/2 with d = diag(L L^T), where u is the
-    unit roundoff. Steps in a lower precision are taken while it is below 2.5e-3.
+    The estimate of these errors is that of `agp.linalg`. Steps in a lower precision are taken while it is below 2.5e-3.
     """
     q = process.posterior
     A = to_numpy(q.inverse_target(protocol(process, "matrix_to_invert")())).astype(np.float64)
     L = to_numpy(q.inverse_factor).astype(np.float64)
     d = np.sum(L * L, axis=1)
-    size = 0.2 * float(np.sqrt(d @ ((A * A) @ d)))
-    found: dict[str, Any] = {f"rounding_{name}": float(f"{unit * size:.2g}") for name, unit in PRECISIONS.items()}
+    single = PRECISIONS["float32"]
+    found: dict[str, Any] = {
+        f"rounding_{name}": float(f"{float(rounding_error(A * A, d, unit, single)):.2g}")
+        for name, unit in PRECISIONS.items()
+    }
     if len(A) <= LARGEST_SPECTRUM:
         values = np.linalg.eigvalsh(A)
         found["condition"] = float(f"{values[-1] / values[0]:.2g}")

@@ -95,7 +95,8 @@ M = {largest:,}. The inversion uses the precision of the model if no other preci
 MEANS = """The next table shows means over the data sets of the numbers in training steps 51 to 500, and the largest
 number for a data set in brackets:"""
 FLOOR = """In float32, the smallest residual that rounding allows may be above the tolerance of 5e-3, as in {count} of
-the runs. The inversion then ends at this residual ([precision of the inversion](methods/rsvgp.md#inversion))."""
+the runs. The inversion then ends after the first step without progress ([precision of the
+inversion](methods/rsvgp.md#inversion))."""
 LOW = """**TF32 and bfloat16 are out of reach with the default settings.** agp uses products in a lower precision only
 while the residual that they cause is estimated to be at most 2.5e-3 ([products in a lower
 precision](numerics.md#reduced-precision)). After the runs above, the estimates are {tf32} in TF32 and {bfloat16} in

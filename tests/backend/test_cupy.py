@@ -491,7 +491,7 @@ READS = dict.fromkeys(METHODS, 1) | {"cggp": 4, "cagp-cg": 5, "deep-rsvgp": 5, "
 BEFORE = {"asvgp": 13, "deep-asvgp": 5, "solve-relaxed": 30}
 """Steps before, where the first ones need more than one step of an inverse; none is the first of an epoch."""
 LAUNCHES = {
-    "sgpr": 259, "wsvgp": 293, "rsvgp": 497, "tsvgp": 621, "solve": 392, "cagp-opt": 274, "deep-wsvgp": 519,
+    "sgpr": 259, "wsvgp": 293, "rsvgp": 504, "tsvgp": 621, "solve": 392, "cagp-opt": 274, "deep-wsvgp": 519,
     "gpr": 105, "msvgp": 320, "lsvgp": 283, "qsvgp": 360, "tvgp": 239, "odvgp": 312, "solve-collapsed": 298,
 }  # fmt: skip
 """Kernels of a step of the recipe, of which cuBLAS and cuSOLVER have theirs."""

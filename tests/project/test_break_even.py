@@ -193,6 +193,6 @@ def test_a_run_in_small(tmp_path, monkeypatch):
         ("float64", "float32"),
     ]
     assert all(run["table"] == "synthetic" and 1.0 <= run["mean"] <= run["most"] for run in runs)
-    assert all(run["rounding_tf32"] == pytest.approx(2**13 * run["rounding_float32"], rel=0.1) for run in runs)
+    assert all(run["rounding_float32"] < run["rounding_tf32"] < run["rounding_bfloat16"] for run in runs)
     with pytest.raises(SystemExit, match=r"kin40k\.npz does not exist"):
         break_even.main([*command, "--data", str(tmp_path), "--tables", "kin40k"])
