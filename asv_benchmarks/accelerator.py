@@ -18,13 +18,13 @@ from pathlib import Path
 
 from accelerator_parts import PARTS
 from accelerator_parts.order import CALLS, Stage, expected, stages
-from accelerator_parts.page import collected, page, restore, table
+from accelerator_parts.page import FIGURES, collected, page, restore, table
 from accelerator_parts.part import Figures, Part, Plan, Settings
 from accelerator_parts.places import device_facts, has_device
 from accelerator_parts.rehearsal import rehearsed
 from accelerator_parts.results import CUT, Results
 from accelerator_parts.worker import EntryError, Workplace
-from results import read_result, write_result
+from results import read_given, write_result
 
 LEAST = 5.0
 """Remaining seconds below which no further entry is started."""
@@ -38,9 +38,11 @@ def main() -> int:
     if a.rehearse:
         return rehearsed(a)
     if a.resume:
-        restore(read_result(a.resume) or {}, a.out)
+        restore(read_given(a.resume, FIGURES), a.out)
     if a.page:
         found = collected(a.out)
+        if not found.keys() & PARTS:
+            raise SystemExit(f"{a.out} has no results, so {a.page} stays as it is; name the folder of an earlier call.")
         write_result(a.page.with_suffix(".json"), found)
         a.page.write_text(page(found), encoding="utf-8")
         return 0

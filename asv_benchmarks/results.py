@@ -20,6 +20,17 @@ def read_result(path: Path) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
+def read_given(path: Path, what: str) -> dict[str, Any]:
+    """Read a JSON object from a file that a user names; raise SystemExit if there is none. `what` it should hold."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{path} cannot be read ({error}); name a JSON file with {what}.") from error
+    if not isinstance(found, dict):
+        raise SystemExit(f"{path} is no JSON object; name a JSON file with {what}.")
+    return found
+
+
 def machine() -> dict[str, Any]:
     """Name of the processor and its number of threads."""
     info = Path("/proc/cpuinfo")

@@ -67,9 +67,9 @@ measures these entries again, and what earlier calls have left. If a test run is
 results up to that point. `--device cuda:0` selects the device; the default is the first accelerator. With `--small`, or
 without an accelerator, the script runs at small sizes on the CPU, as a rehearsal, not a measurement.
 """
-NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
 REMARKS = "remarks.md"
 """File of remarks on the results, which stand before the tables."""
+FIGURES = "the figures of a page, such as docs/accelerator.json"
 LEFT_OUT = ("failures", "seconds", "spread", "first_ms", "first run ms")
 """Figures that are not stored with the page."""
 WHEELS, SITE = "wheels", "site"
@@ -90,7 +90,10 @@ def collected(folder: Path) -> dict[str, Any]:
 
 
 def restore(found: dict[str, Any], folder: Path) -> None:
-    """Write `collected` results to a folder, except for parts that have results there."""
+    """Write `collected` results to a folder, except for parts that have results there; raise SystemExit if none are."""
+    known = [found[name] for name in PARTS if name in found]
+    if not known or not all(isinstance(part, dict) and {"facts", "entries"} <= part.keys() for part in known):
+        raise SystemExit(f"the file to resume from has no parts of a report; name a JSON file with {FIGURES}.")
     folder.mkdir(parents=True, exist_ok=True)
     if "remarks" in found and not (folder / REMARKS).exists():
         (folder / REMARKS).write_text(found["remarks"], encoding="utf-8")
@@ -100,10 +103,8 @@ def restore(found: dict[str, Any], folder: Path) -> None:
 
 
 def page(found: dict[str, Any]) -> str:
-    """Create the page from `collected` results."""
+    """Create the page from `collected` results, at least one part."""
     text, parts = introduction(), {name: found[name] for name in PARTS if name in found}
-    if not parts:
-        return text + NOTHING
     facts = next(iter(parts.values()))["facts"]
     text += f"\n## {facts['card']}{' in small sizes: a rehearsal' if facts['small'] else ''}\n"
     text += f"\n{found['remarks'].strip()}\n" if "remarks" in found else ""

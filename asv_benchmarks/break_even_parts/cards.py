@@ -1,9 +1,10 @@
 """Rates of cards and libraries: published peak rates, assumptions, and measured times that replace both."""
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+
+from results import read_given
 
 TERA, MICRO, MILLI = 1e12, 1e-6, 1e-3
 
@@ -59,7 +60,7 @@ OPERATIONS = {"gemm": 2.0, "potrf": 1.0 / 3.0, "trsm": 1.0}
 
 def read_times(path: Path | None) -> Times:
     """Read measured times; raise SystemExit if a card or an operation is unknown."""
-    times: Times = {} if path is None else json.loads(path.read_text(encoding="utf-8"))
+    times: Times = {} if path is None else read_given(path, "milliseconds by card, precision, M and operation")
     for card, precisions in times.items():
         if card not in CARDS:
             raise SystemExit(f"--times has no known card {card!r}; use one of {', '.join(CARDS)}.")

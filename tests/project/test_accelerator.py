@@ -158,8 +158,7 @@ def test_the_page_has_tables_and_the_sentences_of_what_failed(folder, tmp_path):
     assert f"unknown backend '{NOWHERE}'" in text
 
 
-def test_the_page_of_the_guide_is_made_by_the_script(tmp_path):
-    assert "No figures from a GPU exist yet" in page(collected(tmp_path))
+def test_the_page_of_the_guide_is_made_by_the_script():
     found = json.loads((ROOT / "docs" / "accelerator.json").read_text(encoding="utf-8"))
     assert (ROOT / "docs" / "accelerator.md").read_text(encoding="utf-8") == page(found)
 
@@ -189,6 +188,19 @@ def test_the_page_has_the_commands_that_are_rehearsed():
         assert {*command.splitlines()} <= {*lines}
     (exported,) = (line for line in lines if line.startswith("export"))
     assert "PYTHONPATH=$PWD/site XLA_PYTHON_CLIENT_PREALLOCATE=false" in exported
+
+
+def test_files_that_are_no_results_are_refused_and_a_page_is_kept(tmp_path):
+    kept = tmp_path / "page.md"
+    kept.write_text("as it was")
+    with pytest.raises(ValueError, match="has no results, so .*page.md stays as it is"):
+        run(tmp_path / "empty", "--page", kept)
+    assert kept.read_text() == "as it was"
+    for text, said in (("no JSON", "cannot be read"), ("[]", "is no JSON object"), ('{"steps": 3}', "has no parts")):
+        (tmp_path / "wrong.json").write_text(text)
+        with pytest.raises(ValueError, match=f"{said}.*name a JSON file with the figures of a page") as error:
+            run(tmp_path / "out", "--resume", tmp_path / "wrong.json", "--seconds", "0")
+        assert "Traceback" not in str(error.value)
 
 
 def test_entries_with_other_columns_stand_in_another_table():

@@ -133,6 +133,12 @@ def test_wrong_times_are_refused(tmp_path):
         path.write_text(json.dumps(times))
         with pytest.raises(SystemExit, match=said):
             read_times(path)
+    for text in ("no JSON", "[]"):
+        path.write_text(text)
+        with pytest.raises(SystemExit, match="name a JSON file with milliseconds by card"):
+            read_times(path)
+    with pytest.raises(SystemExit, match="absent.json cannot be read"):
+        read_times(tmp_path / "absent.json")
     assert read_times(None) == {}
 
 
