@@ -71,6 +71,14 @@ def fill_masked(x: Any) -> Any:
     return found
 
 
+def fill_missing_objects(x: Any, /) -> Any:
+    """Replace pandas' marks of missing cells, NA and NaT, by None in a NumPy array of objects."""
+    if x.dtype.kind != "O":
+        return x
+    gone = np.reshape([type(cell).__name__ in ("NAType", "NaTType") for cell in x.ravel()], x.shape)
+    return np.where(gone, None, x) if gone.any() else x
+
+
 def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
     """Raise ValueError if a NumPy array has infinite cells or, unless `remedy` is None, missing cells (NaN)."""
     for what, found, then in (("inf", np.isinf(x), "correct it"), ("NaN", np.isnan(x), remedy)):

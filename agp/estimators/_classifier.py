@@ -21,6 +21,7 @@ from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._distribution import At, Distribution
 from agp.estimators._inputs import convert_training_inputs, move_array
 from agp.estimators._observations import Observations, row_numbers
+from agp.estimators._validation import explain_refusals
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import Method
 from agp.models import level_probabilities
@@ -245,13 +246,16 @@ class GPClassifier(ClassifierMixin, Distribution):
         if is_foreign(y):
             return _check_labels(y)
         y = fill_masked(y)
-        if missing := missing_rows(y):
+        with explain_refusals("y"):
+            missing = missing_rows(y)
+        if missing:
             raise ValueError(f"y has no label in row {missing[0]}; remove rows without a label.")
-        labels = column_or_1d(y, warn=True)
-        check_consistent_length(X, labels)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of scikit-learn, about many classes
-            check_classification_targets(labels)
+        with explain_refusals("y"):
+            labels = column_or_1d(y, warn=True)
+            check_consistent_length(X, labels)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of scikit-learn, about many classes
+                check_classification_targets(labels)
         return labels
 
     def _learn_classes(self, labels: Any, given: Any) -> None:
@@ -260,7 +264,8 @@ class GPClassifier(ClassifierMixin, Distribution):
             B = backend_of(labels)
             self.classes_ = B.gather(B.xp.unique_values(labels))
         else:
-            self.classes_ = LabelEncoder().fit(labels).classes_
+            with explain_refusals("y"):
+                self.classes_ = LabelEncoder().fit(labels).classes_
         count = self.classes_.shape[0]
         rows = labels.shape[0]
         if MANY_ROWS < rows < 2 * count:

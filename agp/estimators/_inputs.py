@@ -11,8 +11,16 @@ from sklearn.utils.validation import validate_data
 
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_choice, check_inputs
-from agp.estimators._arrays import fill_masked, floating, is_foreign, refuse_cells, refuse_words
+from agp.estimators._arrays import (
+    fill_masked,
+    fill_missing_objects,
+    floating,
+    is_foreign,
+    refuse_cells,
+    refuse_words,
+)
 from agp.estimators._encoding import Encoder
+from agp.estimators._validation import explain_names, explain_refusals
 from agp.tables import MISSING, as_frame
 from agp.tree import to_backend
 
@@ -31,10 +39,13 @@ def convert_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
     frame = as_frame(X)
     if frame is not None and (reset or ("columns_" in vars(estimator) and estimator.columns_.columns is not None)):
         return _convert_table(estimator, X, frame, reset=reset)
-    X = validate_data(estimator, X, dtype=None, ensure_all_finite=False, reset=reset)
-    refuse_words("X", X)
     kinds: Any = [np.float64, np.float32]
-    X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X")
+    with explain_refusals("X"):
+        X = validate_data(estimator, X, dtype=None, ensure_all_finite=False, reset=reset)
+    X = fill_missing_objects(X)
+    refuse_words("X", X)
+    with explain_refusals("X"):
+        X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X")
     if reset and estimator.missing == "impute":
         estimator.columns_ = Encoder("impute").fit_array(X)
     return _convert_array(estimator, X)
@@ -68,7 +79,9 @@ def _convert_table(estimator: Any, X: Any, frame: Any, *, reset: bool) -> Array:
     if 0 in frame.shape:
         raise ValueError(f"X has shape {frame.shape}, but must not be empty.")
     if reset or not _lacks_only_left_out(estimator, frame):
-        validate_data(estimator, X, skip_check_array=True, reset=reset)
+        expected = [*vars(estimator).get("feature_names_in_", ())]
+        with explain_names(frame.columns, expected) if expected and not reset else explain_refusals("X"):
+            validate_data(estimator, X, skip_check_array=True, reset=reset)
     if not reset:
         return estimator.columns_.transform(frame)
     encoder = Encoder(estimator.missing, _kept_columns(estimator), one_hot=not estimator._takes_codes)

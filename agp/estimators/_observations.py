@@ -8,6 +8,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of
 from agp.estimators._arrays import asarray_in_range, fill_masked, on_host, take_rows
+from agp.estimators._validation import explain_refusals
 
 MIN_REPEATS = 1.5
 """Repeated rows without weights are merged if each distinct row occurs at least this often on average."""
@@ -87,10 +88,9 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
     """
     if given is None:
         return None
-    numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name=name)
+    numbers = _host_numbers(name, given, X)
     if numbers.ndim != 1:
         raise ValueError(f"{name} has shape {numbers.shape}, but must be 1D, with one number for each row.")
-    check_consistent_length(X, numbers)
     if (numbers < 0.0).any() or (positive and (numbers == 0.0).any()):
         row = int(np.argmin(numbers))
         least = "positive" if positive else "zero or more"
@@ -107,15 +107,22 @@ def noise_variances(given: Any, X: Array, targets: int) -> Array | None:
     """
     if given is None:
         return None
-    numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name="noise")
+    numbers = _host_numbers("noise", given, X)
     if numbers.ndim > 2 or (numbers.ndim == 2 and numbers.shape[1] not in (1, targets)):
         shapes = "[N]" if targets == 1 else f"[N] or [N, {targets}]"
         raise ValueError(
             f"noise has shape {numbers.shape}, but must have shape {shapes}, with one variance for each row."
         )
-    check_consistent_length(X, numbers)
     if (numbers < 0.0).any():
         msg = f"noise is {numbers.min():g} in row {int(np.argmin(numbers) // (numbers.size // len(numbers)))}; every "
         raise ValueError(msg + "noise variance must be zero or more.")
     columns = numbers[:, None] if numbers.ndim == 1 else numbers
     return asarray_in_range("noise", columns, X, positive=False)
+
+
+def _host_numbers(name: str, given: Any, X: Array) -> Any:
+    """Convert numbers that are known of the rows of X to a NumPy array, without missing numbers."""
+    with explain_refusals(name):
+        numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name=name)
+        check_consistent_length(X, numbers)
+    return numbers

@@ -37,6 +37,7 @@ from agp.estimators._targets import (
     warn_if_unlike,
 )
 from agp.estimators._transform import TransformedTargets
+from agp.estimators._validation import explain_refusals
 from agp.likelihoods import (
     LIKELIHOODS,
     Beta,
@@ -340,7 +341,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         """
         found, weight = on_host(self.predict(X)), on_host(sample_weight)
         if self.missing_targets != "ignore":
-            return float(r2_score(numbers_in_targets(fill_masked(on_host(y))), found, sample_weight=weight))
+            with explain_refusals("y"):
+                return float(r2_score(numbers_in_targets(fill_masked(on_host(y))), found, sample_weight=weight))
         known, found = as_columns(read_targets(on_host(y), self)), as_columns(found)
         check_consistent_length(known, found, weight)
         if known.shape[1] != found.shape[1]:

@@ -10,9 +10,18 @@ from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.chunking import column_spreads
-from agp.estimators._arrays import asarray_in_range, fill_masked, floating, is_foreign, refuse_cells, refuse_words
+from agp.estimators._arrays import (
+    asarray_in_range,
+    fill_masked,
+    fill_missing_objects,
+    floating,
+    is_foreign,
+    refuse_cells,
+    refuse_words,
+)
 from agp.estimators._inputs import move_array
 from agp.estimators._observations import Observations
+from agp.estimators._validation import explain_refusals
 from agp.repairs import outside
 from agp.tables import numbers_in_targets
 
@@ -27,9 +36,12 @@ def read_targets(y: Any, estimator: Any) -> Any:
     y = numbers_in_targets(fill_masked(y))
     settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": estimator}
     any_type: Any = None
-    y = check_array(y, dtype=any_type, **settings)
+    with explain_refusals("y"):
+        y = check_array(y, dtype=any_type, **settings)
+    y = fill_missing_objects(y)
     refuse_words("y", y)
-    y = check_array(y, dtype="float64", **settings)
+    with explain_refusals("y"):
+        y = check_array(y, dtype="float64", **settings)
     refuse_cells("y", y, None)
     return y
 
@@ -38,7 +50,8 @@ def convert_targets(y: Any, X: Any, A: Array, estimator: Any) -> Array:
     """Convert targets [N] or [N, K] to the library, device and dtype of the model inputs A of the rows X."""
     if not is_foreign(y):
         numbers = read_targets(y, estimator)
-        check_consistent_length(X, numbers)
+        with explain_refusals("y"):
+            check_consistent_length(X, numbers)
         return asarray_in_range("y", numbers, A)
     targets = move_array(estimator, floating(y))
     B = backend_of(targets)

@@ -331,7 +331,9 @@ def numbers_in(column: Column, reading: Reading | None = None) -> npt.NDArray[np
     """
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
         series = column.series
-        return series.cast(nw.Float64).to_numpy() if column.dtype != nw.Float64 else series.to_numpy()
+        if column.dtype == nw.Float64 or (series.implementation.is_pyarrow() and column.dtype.is_integer()):
+            return series.to_numpy().astype(np.float64, copy=False)  # pyarrow does not cast large whole numbers
+        return series.cast(nw.Float64).to_numpy()
     if not column.is_text:
         return column.spread(map(float, column.distinct), np.nan)
     reading = reading or column.reading

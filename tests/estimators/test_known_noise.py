@@ -219,7 +219,7 @@ BAD = {
     "NaN": (np.full(N, np.nan), ValueError, "noise contains NaN"),
     "infinite": (np.full(N, np.inf), ValueError, "noise contains infinity"),
     "two columns": (np.stack([NOISE, NOISE], axis=1), ValueError, r"noise has shape \(60, 2\), but must have shape"),
-    "a number": (0.1, TypeError, "Input should have at least 1 dimension"),
+    "a number": (0.1, TypeError, "noise is a single value; pass one entry for each row"),
 }
 
 

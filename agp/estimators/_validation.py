@@ -1,0 +1,107 @@
+"""scikit-learn's refusals of rows and targets, completed by what is wrong and what to do about it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+EXPLANATIONS = (
+    (
+        r"Expected 2D array, got (?P<found>\w+) array",
+        "{name} is a {found} array, but must be a 2D array [N, D]; Reshape your data by numpy.reshape({name}, (-1, "
+        "1)) if it is one column, or by numpy.reshape({name}, (1, -1)) if it is one row.",
+    ),
+    (
+        r"(?P<phrase>\d+ (?:sample|feature)\(s\) \(shape=.*?\) while a minimum of \d+ is required)",
+        "{name} has {phrase}; pass at least one row with at least one column.",
+    ),
+    (
+        r"(?P<phrase>X has \d+ features?, but \w+ is expecting \d+ features as input)",
+        "{phrase}; pass the columns of the training rows.",
+    ),
+    (
+        r"Complex data not supported",
+        "{name} holds complex numbers (Complex data not supported); pass real and imaginary parts as two columns.",
+    ),
+    (
+        r"(?P<phrase>Unknown label type: continuous[-\w]*)",
+        "{name} holds numbers that are no labels ({phrase}); use GPRegressor, or round them to whole numbers.",
+    ),
+    (
+        r"(?P<phrase>Unknown label type: [-\w]+)",
+        "{name} holds no labels ({phrase}); pass one text or one whole number for each row.",
+    ),
+    (
+        r"inconsistent numbers of samples: (?P<counts>\[.*?\])",
+        "X and {name} have inconsistent numbers of samples: {counts}; pass one entry of {name} for each row of X.",
+    ),
+    (
+        r"(?P<phrase>float\(\) argument must be .*? not '(?P<found>\w+)')",
+        "{name} has a cell of type {found} ({phrase}); convert it to a number{or_frame}.",
+    ),
+    (
+        r"at least 1 dimension|Singleton array|is not iterable|0-d array|Expected sequence or array-like",
+        "{name} is a single value; pass one entry for each row, as a list, an array or a column of a table.",
+    ),
+    (
+        r"not supported between instances of '(?P<one>\w+)' and '(?P<other>\w+)'",
+        "{name} holds labels of several types, {one} and {other}; convert all of them to text.",
+    ),
+    (
+        r"(?P<phrase>y should be a 1d array, got an array of shape \(.*?\) instead)",
+        "{phrase}; pass one label for each row.",
+    ),
+    (
+        r"contains (?P<found>NaN|infinity)",
+        "{name} contains {found}; correct these entries, or remove their rows.",
+    ),
+    (
+        r"inhomogeneous shape|setting an array element with a sequence",
+        "{name} has rows of unequal length, or cells that are lists; pass one number for each row and column.",
+    ),
+)
+"""Patterns in scikit-learn's and NumPy's messages, and the messages that replace them. The groups are inserted, and
+phrases that scikit-learn's checks of estimators expect are kept."""
+ENDING = "pass a data frame, or an array of numbers"
+
+
+@contextmanager
+def explain_refusals(name: str) -> Iterator[None]:
+    """Turn errors of scikit-learn and NumPy about the argument `name` into one sentence with a remedy."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(_explain(name, str(error))) from error
+
+
+def _explain(name: str, text: str) -> str:
+    line = " ".join(text.split())
+    or_frame = ", or pass a data frame" if name == "X" else ""
+    for pattern, message in EXPLANATIONS:
+        if found := re.search(pattern, line):
+            return message.format(name=name, or_frame=or_frame, **found.groupdict())
+    first = " ".join(text.partition("\n")[0].split())
+    return f"{first.rstrip('.')}; {ENDING}."
+
+
+@contextmanager
+def explain_names(given: list[Any], expected: list[Any]) -> Iterator[None]:
+    """Begin scikit-learn's errors about the names of columns with a sentence that says which ones are wrong.
+
+    scikit-learn's checks of estimators expect the lines that follow.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{_describe_names(given, expected)}\n{error}") from error
+
+
+def _describe_names(given: list[Any], expected: list[Any]) -> str:
+    """Describe columns that a table lacks, or has besides the expected ones, or in another order."""
+    remedy = "pass the columns of the training table, in their order"
+    lacking, more = ([x for x in these if x not in those] for these, those in ((expected, given), (given, expected)))
+    if lacking:
+        return f"X has no column {lacking[0]!r}, with which the model was trained; {remedy}."
+    if more:
+        return f"X has the column {more[0]!r}, without which the model was trained; {remedy}."
+    return f"X has the columns of the training table in another order; {remedy}, as in X[[*model.feature_names_in_]]."
