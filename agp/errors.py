@@ -1,6 +1,7 @@
 """The errors and warnings of this library. Invalid input raises `ValueError` or `TypeError`."""
 
 import importlib
+import reprlib
 from typing import Any
 
 __all__ = [
@@ -20,6 +21,17 @@ __all__ = [
 
 DISTRIBUTION = "array-gp"
 """The name of this package on the package index; it is imported as ``agp``."""
+
+
+MAX_QUOTED = 60
+"""Maximum number of characters that a message quotes from a name or a cell."""
+_QUOTE = reprlib.Repr()
+_QUOTE.maxstring = _QUOTE.maxother = MAX_QUOTED
+
+
+def quote(name: Any) -> str:
+    """Return the representation of a name or a cell for a message; the middle of a long one is left out."""
+    return _QUOTE.repr(name)
 
 
 def missing_package_message(package: str, extra: str) -> str:

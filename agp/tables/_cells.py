@@ -126,6 +126,11 @@ class Column:
         """The position [N] of each cell in `distinct`, or -1 for missing cells and blanks."""
         return self._distinct[1]
 
+    @cached_property
+    def numbers(self) -> npt.NDArray[np.float64]:
+        """The cells [N] of a column of numbers or Booleans, with NaN for missing cells."""
+        return (self.series if self.dtype == nw.Float64 else self.series.cast(nw.Float64)).to_numpy()
+
     @property
     def is_text(self) -> bool:
         """Whether all cells that are not missing are text, and not those of a categorical type."""
@@ -330,10 +335,7 @@ def numbers_in(column: Column, reading: Reading | None = None) -> npt.NDArray[np
     something else.
     """
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
-        series = column.series
-        if column.dtype == nw.Float64 or (series.implementation.is_pyarrow() and column.dtype.is_integer()):
-            return series.to_numpy().astype(np.float64, copy=False)  # pyarrow does not cast large whole numbers
-        return series.cast(nw.Float64).to_numpy()
+        return column.numbers
     if not column.is_text:
         return column.spread(map(float, column.distinct), np.nan)
     reading = reading or column.reading
@@ -357,10 +359,9 @@ def _by_cell(column: Column, convert: Callable[[Any], float | None], why: str, r
 
 def is_empty(column: Column) -> bool:
     """Whether all cells of a column are missing, blank or NaN."""
-    series = column.series
-    if column.dtype.is_float():
-        return bool((series.is_null() | series.is_nan()).all())
-    return bool(series.is_null().all()) or (column.dtype == nw.String and not column.distinct)
+    if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+        return bool(np.isnan(column.numbers).all())
+    return bool(column.series.is_null().all()) or (column.dtype == nw.String and not column.distinct)
 
 
 def levels_in(column: Column) -> list[str | None]:
