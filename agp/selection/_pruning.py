@@ -41,6 +41,8 @@ TRIES = 3
 """The maximum number of attempts."""
 PAIRS = 600
 """The approximate number of pairs of rows for the shares of columns."""
+MAX_WORK = 3e9
+"""All columns are kept if the pairs times the square of the number of columns are more, which takes half a minute."""
 
 
 def prune(plan: Plan, climb: Climber, best: Trial) -> Trial | None:
@@ -115,10 +117,10 @@ def _gain(one: Trial, other: Trial) -> float:
 def relevances(kernel: Kernel, X: Any) -> npt.NDArray[np.float64]:
     """Return the share [D] of the prior variance of differences between rows of X [N, D] due to each column.
 
-    See `agp.inspection.kernel_relevance`. If the function is constant, or there is one row, all shares are 1: no column
-    is removed.
+    See `agp.inspection.kernel_relevance`. If the function is constant, there is one row, or there are too many columns
+    (`MAX_WORK`), all shares are 1: no column is removed.
     """
-    if X.shape[0] == 1:
+    if X.shape[0] == 1 or min(PAIRS, X.shape[0] * (X.shape[0] - 1)) * X.shape[1] ** 2 > MAX_WORK:
         return np.ones(X.shape[1])
     pairs = pair_rows(X, PAIRS, generator(0, 36))
     shares = variance_shares(kernel, *pairs, ([d] for d in range(X.shape[1])))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.errors import require
-from agp.tables._numbers import LIMIT, Reading, Style, read_numbers
+from agp.errors import quote, require
+from agp.tables._numbers import ABOUT, LIMIT, Reading, Style, read_numbers
 
 nw: Any = require("narwhals.stable.v2", "tables need", "sklearn")
 
@@ -71,7 +71,7 @@ class ColumnError(ValueError):
     def __init__(self, column: Any, problem: str, remedy: str, row: int | None = None, why: str = "") -> None:
         self.column, self.problem, self.remedy, self.row, self.why = column, problem, remedy, row, why
         where = "" if row is None else f" in row {row}"
-        super().__init__(f"column {column!r} {problem}{where}{self._ending}")
+        super().__init__(f"column {quote(column)} {problem}{where}{self._ending}")
 
     @property
     def _ending(self) -> str:
@@ -79,7 +79,7 @@ class ColumnError(ValueError):
 
     def at(self, place: str) -> str:
         """Return the message with another description of the row, such as "line 3"."""
-        return f"{place}, column {self.column!r} {self.problem}{self._ending}"
+        return f"{place}, column {quote(self.column)} {self.problem}{self._ending}"
 
 
 class Column:
@@ -94,13 +94,25 @@ class Column:
     def __init__(self, series: Any) -> None:
         self.series, self.name, self.dtype = series, series.name, series.dtype
 
+    @classmethod
+    def of_cells(cls, cells: list[Any], name: Any) -> "Column":
+        """Return a column of Python objects, which has no series; None is missing."""
+        column = cls.__new__(cls)
+        column.series, column.name, column.dtype = None, name, nw.Object
+        column._cells = cells, np.asarray([cell is None or cell != cell for cell in cells], dtype=bool)
+        return column
+
     def __len__(self) -> int:
-        return len(self.series)
+        return len(self._cells[0]) if self.series is None else len(self.series)
+
+    @cached_property
+    def _cells(self) -> tuple[list[Any], npt.NDArray[np.bool_]]:
+        return self.series.to_list(), np.asarray(self.series.is_null().to_list(), dtype=bool)
 
     @cached_property
     def _distinct(self) -> tuple[list[Any], npt.NDArray[np.int64]]:
         found: dict[Any, int] = {}
-        cells, gone = self.series.to_list(), np.asarray(self.series.is_null().to_list(), dtype=bool)
+        cells, gone = self._cells
         try:
             index = np.fromiter((found.setdefault(cell, len(found)) for cell in cells), np.int64, len(cells))
         except TypeError:  # lists and other cells without a hash
@@ -322,6 +334,8 @@ def _no_number(column: Column, reading: Reading) -> ColumnError:
     why = f"which is not {what}"
     if LIMIT.fullmatch(text):
         why, remedy = f"which is a limit, not {what}", "write a number, such as half of the limit, or empty the cell"
+    if ABOUT.match(text):
+        why, remedy = f"which is an approximate number, not {what}", "write it as a number, or empty the cell"
     return ColumnError(column.name, f"has {text[:MAX_CELL_CHARS]!r}", remedy, row, why)
 
 
@@ -472,9 +486,9 @@ def _days_come_first(name: Any, texts: list[str]) -> bool:
     possible = {first: None not in times for first, times in dates.items()}
     if not any(possible.values()):
         remedy = "write them as in 2020-12-31, or leave it out"
-        raise ColumnError(name, f"has dates in several formats, such as {texts[0]!r}", remedy)
+        raise ColumnError(name, f"has dates in several formats, such as {quote(texts[0])}", remedy)
     if all(possible.values()) and dates[False] != dates[True] and "." not in texts[0]:
-        raise ColumnError(name, f"has ambiguous dates such as {texts[0]!r}", "write them as in 2020-12-31")
+        raise ColumnError(name, f"has ambiguous dates such as {quote(texts[0])}", "write them as in 2020-12-31")
     return possible[True]
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.errors import ColumnWarning
+from agp.errors import ColumnWarning, quote
 from agp.repairs import outside
 from agp.tables._cells import (
     CATEGORY,
@@ -31,7 +31,7 @@ from agp.tables._cells import (
     nw,
     plain_column,
 )
-from agp.tables._numbers import PERCENT, TRUTHS, Reading, Style, describe_numbers
+from agp.tables._numbers import TRUTHS, Reading, Style, describe_numbers, suspicion_of
 
 MISSING = ("refuse", "impute")
 UNSEEN = -1
@@ -41,6 +41,8 @@ NAMELESS = ("", "__index_level_0__")
 DATES = (DAYS, DAYS_UTC)
 MAX_SHOWN = 6
 """Maximum number of levels that a message lists."""
+MAX_REMARKS = 20
+"""Maximum number of remarks on the columns of a table."""
 FILL_IN = "fill it in, or set missing='impute'"
 
 
@@ -56,11 +58,18 @@ def as_frame(X: Any, name: str = "X") -> Any:
     except nw.exceptions.DuplicateError as error:
         names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
         twice = next(column for column, count in Counter(names).items() if count > 1)
-        raise ValueError(f"{name} has two columns named {twice!r}; rename one of them.") from error
+        raise ValueError(f"{name} has two columns named {quote(twice)}; rename one of them.") from error
     if isinstance(frame, nw.LazyFrame):
         how = "compute" if frame.implementation.is_dask() else "collect"
         raise TypeError(f"{name} is a lazy data frame, whose rows are not known yet; pass {name}.{how}().")
     return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def shorten_remarks(remarks: Sequence[str]) -> list[str]:
+    """Return remarks on columns, but only the first ones if there are many, and how many more there are."""
+    if len(remarks) <= MAX_REMARKS:
+        return [*remarks]
+    return [*remarks[:MAX_REMARKS], f"there are {len(remarks) - MAX_REMARKS:,} more such remarks on other columns."]
 
 
 class Cells(NamedTuple):
@@ -137,18 +146,18 @@ class Columns:
 
         Raise ColumnError for columns and cells that cannot be used, and ValueError if no column is left.
         """
-        if unknown := [name for name in self.keep if name not in frame.columns]:
-            names = ", ".join(map(str, frame.columns))[:200]
-            raise ValueError(f"keep names the column {unknown[0]!r}, but the columns are {names}.")
+        if unknown := sorted({*self.keep} - {*frame.columns}, key=str):
+            names = ", ".join(map(str, frame.columns[:30]))[:200]
+            raise ValueError(f"keep names the column {quote(unknown[0])}, but the columns are {names}.")
         self.table = [*frame.columns]
         columns = {name: plain_column(frame.get_column(name)) for name in self.table}
         remark_on = {name: self._learn_column(name, column) for name, column in columns.items()}
-        remarks = [f"column {name!r} {remark}." for name, remark in remark_on.items() if remark]
+        remarks = [f"column {quote(name)} {remark}." for name, remark in remark_on.items() if remark]
         if not self.kinds:
             raise ValueError(f"no column is left for inputs: {remarks[0]}")
         cells = self._read(columns, len(frame))
         self._learn_ranges(cells.numbers)
-        for text in [*remarks, *self._remarks_on_row_numbers(cells.numbers)]:
+        for text in shorten_remarks([*remarks, *self._remarks_on_row_numbers(cells.numbers)]):
             warnings.warn(text, ColumnWarning, stacklevel=outside())
         return cells
 
@@ -163,11 +172,15 @@ class Columns:
             levels = levels_in(column)
             if not kept and identifies_rows(levels):
                 self.left_out.append(name)
-                shown = column.levels[0][:30]
+                shown, suspicion = column.levels[0][:30], self._suspicion(column)
                 reason = f"most rows have a value that no other row has, such as {shown!r}"
-                return f"is left out, because {reason}; to use it as an input, name it in keep"
+                advice = f"it holds {suspicion}" if suspicion else "to use it as an input, name it in keep"
+                return f"is left out, because {reason}; {advice}"
             self.levels[name] = sorted({*levels}, key=lambda level: (level is None, level or ""))
-            if column.dtype == nw.String and mostly_numbers(column):
+            if suspicion := self._suspicion(column):
+                what, _, remedy = suspicion.partition("; ")
+                remark = f"holds {what}, which are used as categories; {remedy}"
+            elif column.dtype == nw.String and mostly_numbers(column):
                 remark = "holds numbers and other text, which are used as categories; correct cells that are errors"
         elif kind == ORDERED:
             self.orders[name] = column.order or []
@@ -178,6 +191,10 @@ class Columns:
             remark = f"{describe_numbers(column.distinct, column.reading)}; {advice}"
         self.kinds[name] = kind
         return remark
+
+    @staticmethod
+    def _suspicion(column: Column) -> str | None:
+        return suspicion_of(column.distinct) if column.is_text else None
 
     def _learn_ranges(self, numbers: npt.NDArray[np.float64]) -> None:
         for name, days in zip(self.numbers, numbers.T, strict=True):
@@ -199,7 +216,7 @@ class Columns:
             meant = name in self.keep or self.kinds[name] != NUMBER or len(self.kinds) == 1
             if not meant and numbers_rows(column):
                 span = f"holds row numbers from {column.min():.0f} to {column.max():.0f}"
-                remarks.append(f"column {name!r} {span}; leave it out if they mean nothing, or name it in keep.")
+                remarks.append(f"column {quote(name)} {span}; leave it out if they mean nothing, or name it in keep.")
         return remarks
 
     def read(self, frame: Any) -> Cells:
@@ -245,15 +262,21 @@ class Columns:
             return None
         if (style := self.styles.get(name)) is not None:
             reading = column.reading_in(style)
-            return reading if mostly_numbers(column, reading) else None
+            if mostly_numbers(column, reading):
+                return reading
+            if (other := column.reading).is_complete and other.style is not None and other.style.unit != style.unit:
+                problem = f"holds {other.style.plural}, but held {style.plural} in training"
+                raise ColumnError(name, problem, "convert them to the unit of training, or train again")
+            return None
         reading = column.reading
         if reading.is_ambiguous:
             row = column.first_row("," in text for text in column.distinct)
             shown, why = column.distinct[column.index[row]], "whose comma may be a decimal mark"
-            raise ColumnError(name, f"has {shown!r}", "write numbers without commas", row, why)
-        if reading.is_complete and reading.style is not None and reading.style.unit == PERCENT:
-            problem = "holds percentages, but held plain numbers in training"
-            raise ColumnError(name, problem, "remove the percent signs, or train again")
+            raise ColumnError(name, f"has {quote(shown)}", "write numbers without commas", row, why)
+        if reading.is_complete and reading.style is not None and reading.style.unit and not reading.style.is_money:
+            signs = "units" if reading.style.is_measure else "percent signs"
+            problem = f"holds {reading.style.plural}, but held plain numbers in training"
+            raise ColumnError(name, problem, f"remove the {signs}, or train again")
         return reading if mostly_numbers(column, reading) else None
 
     def _positions(self, name: str, column: Column) -> npt.NDArray[np.float64]:
@@ -263,7 +286,7 @@ class Columns:
         unknown = [level not in place for level in column.levels]
         if any(unknown):
             row = column.first_row(unknown)
-            shown = f"{', '.join(map(repr, order[:MAX_SHOWN]))}{', ...' if len(order) > MAX_SHOWN else ''}"
+            shown = f"{', '.join(map(quote, order[:MAX_SHOWN]))}{', ...' if len(order) > MAX_SHOWN else ''}"
             why = f"which is not one of the ordered levels {shown}"
             problem = f"has {column.levels[column.index[row]][:30]!r}"
             raise ColumnError(name, problem, "correct it, or train again with this level in the order", row, why)
@@ -278,9 +301,9 @@ class Columns:
         if len(code_of) == 1 and (codes == UNSEEN).any():
             row = int(np.argmax(codes == UNSEEN))
             level = None if column.index[row] < 0 else column.levels[column.index[row]]
-            why = f"but {self.levels[name][0]!r} in all training rows, so its effect is unknown"
+            why = f"but {quote(self.levels[name][0])} in all training rows, so its effect is unknown"
             remedy = "fit to rows with several values, or without this column"
-            raise ColumnError(name, f"has {level!r}", remedy, row, why)
+            raise ColumnError(name, f"has {quote(level)}", remedy, row, why)
         return codes
 
     def unseen(self, frame: Any) -> dict[str, list[str]]:

@@ -62,8 +62,8 @@ def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
 
     Text files have one header line. They may begin with a byte-order mark, blank lines and comments (`#`), and may
     contain quotes and decimal commas. Separators may be commas, semicolons, tabs, bars or blanks. Text files and JSON
-    lines may be compressed (`.csv.gz`, `.bz2`, `.xz`, `.zst`, or `.zip` with one file). Of a spreadsheet, the first sheet
-    is read. An npz file must contain the arrays X [N, D] and y [N], or one array [N] per column.
+    lines may be compressed (`.csv.gz`, `.bz2`, `.xz`, `.zst`, or `.zip` with one file). Of a spreadsheet, the first
+    sheet is read. An npz file must contain the arrays X [N, D] and y [N], or one array [N] per column.
 
     Parameters
     ----------

@@ -1,10 +1,12 @@
-"""Numbers as people write them: percentages, amounts of money, decimal commas, and separators of thousands."""
+"""Numbers as people write them: percentages, money, units, decimal commas, and separators of thousands."""
 
 import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from agp.errors import quote
 
 PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 TRUTHS = {"true": 1.0, "false": 0.0}
@@ -14,9 +16,12 @@ PERCENT = "%"
 CURRENCY = r"[$¢-¥฿\u20a0-\u20c0]"
 """Matches the signs of currencies in Unicode that are in use."""
 SIGN = r"[-+\u2212]"
+WORD = r"(?![eE][-+]?\d)[^\W\d_]{1,12}[²³]?"
+UNIT = rf"°\s?[CFK]?|{WORD}\.?(?:[/*·]{WORD})?(?:\^?-?\d)?"
+"""Matches units such as "kg", "km/h", "°C" and "m^2"."""
 PARTS = re.compile(
     rf"(\()?({SIGN})?\s*({CURRENCY})?\s*({SIGN})?"  # an opening parenthesis, a sign, a unit, a sign
-    rf"([.,]?\d(?:[\d.,'’\s]*[\d.,])?(?:[eE][-+]?\d+)?)\s*({PERCENT}|{CURRENCY})?(\))?"  # digits, a unit, a parenthesis
+    rf"([.,]?\d(?:[\d.,'’\s]*[\d.,])?(?:[eE][-+]?\d+)?)\s*({PERCENT}|{CURRENCY}|{UNIT})?(\))?"  # digits, a unit
 )
 """Matches a number with a sign, a unit or parentheses; `BODIES` check the digits."""
 GAPS = r"(?P<gap>[\s'’])\d{3}(?:(?P=gap)\d{3})*"
@@ -29,6 +34,10 @@ BODIES = {
 """Match the digits of a number without a sign, by decimal mark. Zeros do not begin a number with several groups."""
 LIMIT = re.compile(r"[<>≤≥]=?\s*[-+]?[.,]?\d.*")
 """Matches text such as "< 5", which is a limit of detection."""
+ABOUT = re.compile(r"(?:~|≈|(?:approx(?:imately)?|about|around|ca|circa)\b\.?)\s*(?=[-+\u2212.,\d])", re.IGNORECASE)
+"""Matches what says that a number is approximate, as in "approx. 3"."""
+MAX_UNITS = 3
+"""Maximum number of units that a message lists."""
 
 
 class Style(NamedTuple):
@@ -37,14 +46,30 @@ class Style(NamedTuple):
     decimal: str
     """The decimal mark: a point or a comma."""
     unit: str
-    """ "%", the sign of a currency, or nothing."""
+    """ "%", the sign of a currency, a unit such as "kg", or nothing."""
 
     @property
     def noun(self) -> str:
         """What a cell is called, such as "a percentage"."""
         mark = " with a decimal comma" if self.decimal == "," else ""
-        what = "a percentage" if self.unit == PERCENT else f"an amount in {self.unit}" if self.unit else "a number"
-        return what + mark
+        what = "a percentage" if self.unit == PERCENT else f"an amount in {self.unit}" if self.is_money else "a number"
+        return what + mark + (f" with the unit {self.unit!r}" if self.is_measure else "")
+
+    @property
+    def plural(self) -> str:
+        """What the cells are called, such as "percentages"."""
+        what = "percentages" if self.unit == PERCENT else f"amounts in {self.unit}" if self.is_money else "numbers"
+        return what + (f" with the unit {self.unit!r}" if self.is_measure else "")
+
+    @property
+    def is_money(self) -> bool:
+        """Whether numbers are amounts of money."""
+        return re.fullmatch(CURRENCY, self.unit) is not None
+
+    @property
+    def is_measure(self) -> bool:
+        """Whether numbers have a unit such as "kg"."""
+        return self.unit not in ("", PERCENT) and not self.is_money
 
 
 class Reading(NamedTuple):
@@ -85,7 +110,7 @@ def read_numbers(texts: Sequence[str], style: Style | None = None) -> Reading:
     if not found.is_complete:
         other = Reading(_numbers(parts, Style(",", unit)), Style(",", unit))
         found = max(Reading(plain, None), found, other, key=_count)
-    if found.style != Style(".", "") and found.style != Style(".", PERCENT):  # money has no three decimal places
+    if found.style is None or found.style.decimal == "," or found.style.is_money:  # money has no three decimal places
         return found
     doubtful = found.is_complete and any("," in text for text in texts)
     return found._replace(
@@ -108,19 +133,44 @@ def describe_numbers(texts: Sequence[str], reading: Reading) -> str:
     if gaps:
         rest = [text for text in texts if text not in gaps]
         numbers = [x for x, text in zip(reading.numbers, texts, strict=True) if text not in gaps]
-        return f"{describe_numbers(rest, reading._replace(numbers=numbers))}, and {gaps[0]!r} as missing"
+        return f"{describe_numbers(rest, reading._replace(numbers=numbers))}, and {quote(gaps[0])} as missing"
     if reading.style is None:
         return "holds numbers as text, which are used as numbers"
-    shown = next(text for text in texts if plain_number(text) is None)
+    shown = quote(next(text for text in texts if plain_number(text) is None))
     decimal, unit = reading.style
-    what = "percentages" if unit == PERCENT else "amounts of money" if unit else "numbers"
-    how = " (12% is 12)" if unit == PERCENT else ""
+    what = "percentages" if unit == PERCENT else "amounts of money" if reading.style.is_money else "numbers"
+    what += f" with the unit {unit!r}" if reading.style.is_measure else ""
+    how = " (12% is 12)" if unit == PERCENT else " without the unit" if reading.style.is_measure else ""
     if any("," in text for text in texts):
         how += f", with commas read as {'decimal marks' if decimal == ',' else 'separators of thousands'}"
         how += " because three digits follow each" if reading.is_ambiguous else ""
     if any(text.startswith("(") for text in texts):
         how += ", with parentheses read as minus signs"
-    return f"holds {what} as text, such as {shown!r}, which are used as numbers{how}"
+    return f"holds {what} as text, such as {shown}, which are used as numbers{how}"
+
+
+def suspicion_of(texts: Sequence[str]) -> str | None:
+    """Say which numbers texts seem to hold that `read_numbers` refuses: approximate ones, limits, and several units.
+
+    Return None if fewer than half of them seem to be numbers.
+    """
+    bare = [ABOUT.sub("", text) for text in texts]
+    about = [text for text, rest in zip(texts, bare, strict=True) if text != rest]
+    limits = [text for text in texts if LIMIT.fullmatch(text)]
+    parts = [_parts(text.lstrip("<>≤≥= ")) for text in bare]
+    numbers = [part for part in parts if part is not None]
+    units = [unit for unit, _ in Counter(part[1] for part in numbers if part[1]).most_common()]
+    if 2 * len(numbers) < len(texts) or len(numbers) < 2:
+        return None
+    if len(units) > 1 or (units and len(numbers) > sum(part[1] != "" for part in numbers)):
+        if len(units) > MAX_UNITS:
+            return None  # rather names
+        shown = " and ".join([*map(repr, units), *(["no unit"] * any(not part[1] for part in numbers))])
+        return f"numbers with the unit{'s' * (len(units) > 1)} {shown}; write all of them in one unit"
+    for found, what in ((about, "approximate numbers"), (limits, "limits")):
+        if found:
+            return f"{what} such as {quote(found[0])}; write them as numbers"
+    return None
 
 
 def _parts(text: str) -> tuple[bool, str, str] | None:
@@ -132,6 +182,8 @@ def _parts(text: str) -> tuple[bool, str, str] | None:
     if (opened or sign or inner) is None and (before or after) is None:
         return None if closed else (False, "", digits)
     signs, units = [x for x in (opened, sign, inner) if x], [x for x in (before, after) if x]
+    if after and digits[:2].isdecimal() and digits[0] == "0" and Style(".", after).is_measure:
+        return None  # a code, such as "0012a"
     if len(signs) > 1 or len(units) > 1 or (opened is None) != (closed is None):
         return None
     return bool(signs) and signs[0] != "+", "".join(units), digits
@@ -139,7 +191,7 @@ def _parts(text: str) -> tuple[bool, str, str] | None:
 
 def _numbers(parts: Sequence[tuple[bool, str, str] | None], style: Style) -> list[float | None]:
     body, between = BODIES[style.decimal], "," if style.decimal == "." else "."
-    allowed = {style.unit} if style.unit == PERCENT else {style.unit, ""}
+    allowed = {style.unit, ""} if style.is_money else {style.unit}
     found: list[float | None] = []
     for part in parts:
         if part is None or part[1] not in allowed or (match := body.fullmatch(part[2])) is None:
@@ -152,8 +204,8 @@ def _numbers(parts: Sequence[tuple[bool, str, str] | None], style: Style) -> lis
 
 
 def _usual_unit(units: list[str]) -> str:
-    """Return the unit of most numbers; amounts of money may lack it, but percentages may not."""
+    """Return the unit of most numbers; amounts of money may lack it, but percentages and measurements may not."""
     counts = Counter(units)
     without = counts.pop("", 0)
     unit, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
-    return "" if unit == PERCENT and without > count else unit
+    return unit if count >= without or Style(".", unit).is_money else ""

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.errors import ColumnWarning
+from agp.errors import ColumnWarning, quote
 from agp.repairs import outside
 from agp.tables._cells import NUMBER, Column, is_empty, kind_of, level_of, numbers_in, nw, plain_column
 from agp.tables._columns import as_frame
 from agp.tables._files import TableFile
-from agp.tables._numbers import describe_numbers
+from agp.tables._numbers import describe_numbers, suspicion_of
 
 MAX_CLASSES = 50
 MAX_WHOLE_CLASSES = 20
@@ -35,9 +35,12 @@ def task_of(table: TableFile, target: str, rows: Any) -> str:
     """Infer the task. Text, Booleans, whole numbers from 0 to C - 1, and targets with only two values are classes."""
     column = table.frame.get_column(target).filter(rows.tolist())
     if not column.dtype.is_numeric():
+        texts = plain_column(column)
         with table.places(np.flatnonzero(rows)):
-            of_numbers = kind_of(plain_column(column)) == NUMBER and not _truths(column)
-        return "regression" if of_numbers else "classification"
+            of_numbers = kind_of(texts) == NUMBER and not _truths(texts)
+        style = texts.reading.style if of_numbers and texts.is_text else None
+        two = style is not None and style.is_measure and len(texts.distinct) == 2  # such as "2WD" and "4WD"
+        return "regression" if of_numbers and not two else "classification"
     values, counts = np.unique(numbers_in(Column(column)), return_counts=True)
     whole = len(values) == 2 or (len(values) <= MAX_WHOLE_CLASSES and bool((values == np.arange(len(values))).all()))
     return "classification" if whole and len(values) > 1 and counts.min() > 1 else "regression"
@@ -59,10 +62,10 @@ def numbers_of(
     for name, numbers in zip(targets, columns, strict=True):
         known = numbers[~np.isnan(numbers)]
         if not constant and not len(known):
-            raise ValueError(f"{table.path}: the target {name!r} has no value; leave it out.")
+            raise ValueError(f"{table.path}: the target {quote(name)} has no value; leave it out.")
         if not constant and (known == known[0]).all():
             raise ValueError(
-                f"{table.path}: every value of the target {name!r} is {known[0]:g}; there is nothing to predict."
+                f"{table.path}: every value of the target {quote(name)} is {known[0]:g}; there is nothing to predict."
             )
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
@@ -72,7 +75,7 @@ def warn_about_texts(table: TableFile, targets: list[str]) -> None:
     for name in targets:
         column = plain_column(table.frame.get_column(name))
         if column.is_text and column.distinct and kind_of(column) == NUMBER:
-            _warn(f"the target {name!r}", column)
+            _warn(f"the target {quote(name)}", column)
 
 
 def _warn(what: str, column: Column) -> None:
@@ -80,29 +83,51 @@ def _warn(what: str, column: Column) -> None:
 
 
 def numbers_in_targets(y: Any) -> Any:
-    """Convert texts of numbers in a series, or in the columns of a data frame, to numbers, and warn about it.
+    """Convert texts of numbers in a list, an array, a series or the columns of a data frame, and warn about it.
 
     Return a NumPy array for a data frame, and anything else without texts of numbers unchanged. Raise ColumnError if
-    most but not all of a target's texts are numbers, and TypeError if a data frame is lazy.
+    most but not all of a target's texts are numbers, ValueError if they only look like numbers, and TypeError if a data
+    frame is lazy.
     """
     if (frame := as_frame(y, "y")) is not None:
-        found = {name: _numbers_in_series(frame.get_column(name)) for name in frame.columns}
+        found = {name: _numbers_in_column(plain_column(frame.get_column(name))) for name in frame.columns}
         if all(numbers is None for numbers in found.values()):
             return frame.to_numpy()
         return np.stack([frame.get_column(name).to_numpy() if x is None else x for name, x in found.items()], axis=1)
     series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
-    numbers = _numbers_in_series(series) if isinstance(series, nw.Series) else None
-    return y if numbers is None else numbers
+    if isinstance(series, nw.Series):
+        numbers = _numbers_in_column(plain_column(series))
+        return y if numbers is None else numbers
+    texts = np.asarray(y, dtype=object) if _has_texts(y) else None
+    if texts is None or texts.ndim not in (1, 2):
+        return y
+    columns = [Column.of_cells(column.tolist(), None) for column in np.atleast_2d(texts.T)]
+    read = [_numbers_in_column(column) for column in columns]
+    if None in [x if x is None else 0 for x in read]:
+        return y
+    return read[0] if texts.ndim == 1 else np.stack(read, axis=1)  # type: ignore[arg-type]
 
 
-def _numbers_in_series(series: Any) -> npt.NDArray[np.float64] | None:
-    """Return the numbers in a series of text, and warn about them; None if it holds something else."""
-    if series.dtype not in (nw.String, nw.Object):
+def _has_texts(y: Any) -> bool:
+    """Whether a list or a NumPy array holds texts, possibly among other cells."""
+    if isinstance(y, np.ndarray):
+        return y.dtype.kind == "U" or (y.dtype == object and any(isinstance(cell, str) for cell in y.ravel()))
+    if not isinstance(y, (list, tuple)):
+        return False
+    cells = (cell for one in y for cell in (one if isinstance(one, (list, tuple)) else (one,)))
+    return any(isinstance(cell, str) for cell in cells)
+
+
+def _numbers_in_column(column: Column) -> npt.NDArray[np.float64] | None:
+    """Return the numbers in a column of text, and warn about them; None if it holds something else."""
+    if column.dtype not in (nw.String, nw.Object) or not column.is_text or not column.distinct or _truths(column):
         return None
-    column = Column(series)
-    if not column.is_text or not column.distinct or kind_of(column) != NUMBER or _truths(series):
+    what = f"the target {quote(column.name)}" if column.name else "y"  # polars has "" instead of None
+    if kind_of(column) != NUMBER:
+        if suspicion := suspicion_of(column.distinct):
+            raise ValueError(f"{what} holds {suspicion}.")
         return None
-    _warn(f"the target {series.name!r}" if series.name else "y", column)  # polars has "" instead of None
+    _warn(what, column)
     return numbers_in(column)
 
 
@@ -112,12 +137,15 @@ def _numbers(table: TableFile, name: str, rows: Any, *, remedy: str, kind: str) 
         if is_empty(column):
             return np.full(int(rows.sum()), np.nan)
         if kind_of(column) != NUMBER:
-            shown = repr(next(iter(column.series.drop_nulls().to_list())))
-            raise ValueError(f"{table.path}: {kind} {name!r} is text, such as {shown:.40}; {remedy}.")
+            suspicion = suspicion_of(column.distinct) if column.is_text else None
+            if suspicion:
+                raise ValueError(f"{table.path}: {kind} {quote(name)} holds {suspicion}.")
+            shown = quote(str(column.distinct[0])[:40])
+            raise ValueError(f"{table.path}: {kind} {quote(name)} is text, such as {shown}; {remedy}.")
         numbers = numbers_in(column)
     if (infinite := np.isinf(numbers)).any():
         place = table.place(int(np.argmax(infinite)))
-        raise ValueError(f"{table.path}: {place}, column {name!r} is infinite; correct it, or empty the cell.")
+        raise ValueError(f"{table.path}: {place}, column {quote(name)} is infinite; correct it, or empty the cell.")
     return numbers[rows]
 
 
@@ -136,7 +164,7 @@ def factors_of(table: TableFile, name: str, rows: Any, *, what: str, positive: b
             first = int(np.argmax(wrong))
             place = table.place(int(np.flatnonzero(rows)[first]))
             found = problem.format(numbers[first])
-            raise ValueError(f"{table.path}: {place}, column {name!r} {found}; {what} must be {rule}.")
+            raise ValueError(f"{table.path}: {place}, column {quote(name)} {found}; {what} must be {rule}.")
     return numbers
 
 
@@ -165,24 +193,28 @@ def labels_of(
     Raise ValueError for other numbers, or unless there are from `least` to `MAX_CLASSES` different labels.
     """
     column = table.frame.get_column(target).filter(rows.tolist())
+    cells = plain_column(column)
     if column.dtype.is_float():
         numbers = column.to_numpy()
         if (broken := np.isinf(numbers) | (numbers != np.floor(numbers))).any():
-            wrong = f"{target!r} has {numbers[broken][0]:g}"
+            wrong = f"{quote(target)} has {numbers[broken][0]:g}"
             raise ValueError(f"{table.path}: labels must be text or whole numbers, but {wrong}; {remedy}.")
         labels = numbers.astype(np.int64)
     elif column.dtype.is_integer() or column.dtype == nw.Boolean:
         labels = column.to_numpy()
-    elif _truths(column):
-        labels = numbers_in(Column(column)) == 1.0
+    elif _truths(cells):
+        labels = numbers_in(cells) == 1.0
     else:
         labels = np.asarray([level_of(label) for label in column.to_list()])
     count = len(np.unique(labels))
     if count < least:
-        raise ValueError(f"{table.path}: every label in {target!r} is {labels[0]!s}; there is nothing to predict.")
+        only = quote(str(labels[0]))[1:-1]
+        raise ValueError(f"{table.path}: every label in {quote(target)} is {only}; there is nothing to predict.")
     if count > MAX_CLASSES:
-        excess = f"the target {target!r} has {count:,} different labels"
-        raise ValueError(f"{table.path}: {excess}, but at most {MAX_CLASSES} are allowed; merge some of them.")
+        excess = f"the target {quote(target)} has {count:,} different labels, but at most {MAX_CLASSES} are allowed"
+        suspicion = suspicion_of(cells.distinct) if cells.is_text else None
+        advice = f"it holds {suspicion}" if suspicion else "merge some of them"
+        raise ValueError(f"{table.path}: {excess}; {advice}.")
     return labels
 
 
@@ -203,17 +235,17 @@ def category_order(y: Any) -> list[Any] | None:
     return [*series.cat.get_categories()] if isinstance(series, nw.Series) and series.dtype == nw.Enum else None
 
 
-def _truths(column: Any) -> bool:
-    """Whether all cells of a series that are not missing are Booleans, or "true" and "false" in any case."""
-    return column.dtype == nw.Boolean or all(str(cell).lower() in TRUTHS for cell in plain_column(column).distinct)
+def _truths(column: Column) -> bool:
+    """Whether all cells of a column that are not missing are Booleans, or "true" and "false" in any case."""
+    return column.dtype == nw.Boolean or all(str(cell).lower() in TRUTHS for cell in column.distinct)
 
 
 def check_label_order(table: TableFile, target: str, labels: Any) -> None:
     """Raise ValueError unless the labels are numbers, since text has no order."""
     if labels.dtype.kind not in "iub":
         raise ValueError(
-            f"{table.path}: labels such as {str(labels[0])!r} in {target!r} have no order, but --likelihood ordinal "
-            "requires one; replace them with whole numbers."
+            f"{table.path}: labels such as {quote(str(labels[0]))} in {quote(target)} have no order, but "
+            "--likelihood ordinal requires one; replace them with whole numbers."
         )
 
 

@@ -38,7 +38,7 @@ KINDS = {
     "money": (["$1,200", "$ 0.50", "-$3", "($4)", "0"], NUMBER),
     "decimal commas": (["1,5", "1.000,25", "3"], NUMBER),
     "limits": (["< 5", "< 10", "> 20"], CATEGORY),
-    "units": (["12 kg", "3 kg"], CATEGORY),
+    "units": (["12 kg", "3 kg"], NUMBER),
     "two currencies": (["$5", "€7"], CATEGORY),
     "some percentages": (["5%", "7"], CATEGORY),
     "words with commas": (["1, 5", "a,b"], CATEGORY),
