@@ -13,7 +13,7 @@ from agp.cli._fit_elsewhere import fit_elsewhere
 from agp.cli._notes import Notes, write_model
 from agp.cli._predict import Asked, answers, score_predictions
 from agp.cli._terminal import POSITIVE, SEED, add_command, check_outputs, option, quote_names, say, whole
-from agp.errors import ColumnWarning
+from agp.errors import ColumnWarning, quote
 from agp.io import check_writable
 from agp.kernels import kernel_or_auto
 from agp.likelihoods import LIKELIHOODS as NUMERIC
@@ -29,6 +29,7 @@ from agp.tables import (
     Columns,
     TableFile,
     check_label_order,
+    ending_of,
     errors_of,
     factors_of,
     is_many,
@@ -36,13 +37,14 @@ from agp.tables import (
     numbers_of,
     read_table,
     rows_with,
+    shorten_remarks,
     task_of,
     unknown_column_message,
     warn_about_texts,
 )
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
-Train a Gaussian process on a table (.csv, .parquet, .npz) and save the model.
+Train a Gaussian process on a table (.csv, .xlsx, .parquet, ...); save the model.
 options:
   --target COLUMN      column to predict; repeat the option for several columns
   --drop COLUMN ..., --keep COLUMN ...   columns to ignore; row names to use
@@ -196,7 +198,8 @@ def _inputs(
 
     Raise ValueError if a column cannot be an input. The message names the first unsuitable cell and a remedy.
     """
-    names = [name for name in table.frame.columns if name not in without]
+    unused = {*without}
+    names = [name for name in table.frame.columns if name not in unused]
     if not names:
         raise ValueError(f"{table.path} has no input columns left; add one, or drop fewer columns.")
     X, columns = table.frame.select(names).filter(rows.tolist()), Columns(a.missing, a.keep)
@@ -210,22 +213,22 @@ def _remarks_on(columns: Columns) -> list[str]:
     remarks = []
     for name, kind in columns.kinds.items():
         if kind == ORDERED:
-            shown = " < ".join(columns.orders[name][:MAX_SHOWN])
+            shown = " < ".join(quote(level)[1:-1] for level in columns.orders[name][:MAX_SHOWN])
             more = " < ..." if len(columns.orders[name]) > MAX_SHOWN else ""
-            remarks.append(f"column {name!r} holds ordered categories, which become 0, 1, ...: {shown}{more}")
+            remarks.append(f"column {quote(name)} holds ordered categories, which become 0, 1, ...: {shown}{more}")
         elif kind not in (CATEGORY, NUMBER):
             what = "durations" if kind == DURATION else "dates"
-            remarks.append(f"column {name!r} holds {what}, which become {kind}")
-    return remarks
+            remarks.append(f"column {quote(name)} holds {what}, which become {kind}")
+    return shorten_remarks(remarks)
 
 
 def _check_names(a: argparse.Namespace, table: TableFile, of_rows: list[str]) -> None:
     """Raise a ValueError if an option names a column that is not in the table, or that another option uses."""
     if twice := sorted({name for name in a.target if a.target.count(name) > 1}):
         raise ValueError(f"--target names {twice[0]!r} twice; name each column once.")
-    by = [] if a.noise_by is None else [a.noise_by]
+    by, there = [] if a.noise_by is None else [a.noise_by], {*table.frame.columns}
     for name in (*a.target, *a.drop, *a.keep, *of_rows, *by):
-        if name not in table.frame.columns:
+        if name not in there:
             raise ValueError(unknown_column_message(table.path, name, table.frame.columns))
     if len(table.frame.columns) <= len(a.target):
         what = "the target column" if len(a.target) == 1 else "target columns"
@@ -280,10 +283,9 @@ def facts_of_rows(a: argparse.Namespace, data: Examples) -> dict[str, Any]:
 def _check(a: argparse.Namespace) -> None:
     """Raise a ValueError if the kernel is unknown or the output file cannot be written."""
     kernel_or_auto(a.kernel)
-    if a.out.suffix.lower() in TABLES:
-        raise ValueError(
-            f"--out is {a.out}, but {a.out.suffix} files are tables; use a name such as {a.out.stem}.safetensors."
-        )
+    if (ending := ending_of(a.out)) in TABLES:
+        stem = a.out.name[: -len(ending)]
+        raise ValueError(f"--out is {a.out}, but {ending} files are tables; use a name such as {stem}.safetensors.")
     folder = a.out if a.out.is_dir() else a.out.absolute().parent
     if a.out.is_dir() or not folder.is_dir():
         raise ValueError(f"--out is {a.out}, but {folder} is {'a' if a.out.is_dir() else 'not a'} folder; name a file.")
@@ -302,7 +304,7 @@ def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
     """Return remarks on missing targets."""
     words = [] if rows.all() else [f"rows without a target are left out: {int((~rows).sum())}"]
     missing = {name: int((rows & ~rows_with(table, [name])).sum()) for name in targets}
-    return words + [f"missing values of the target {name!r}: {count}" for name, count in missing.items() if count]
+    return words + [f"missing values of the target {quote(name)}: {count}" for name, count in missing.items() if count]
 
 
 def format_deviations(y: Any) -> str:

@@ -1,7 +1,13 @@
 """`agp predict`: predict the rows of a table, and score the predictions."""
 
 import argparse
+import bz2
+import functools
+import gzip
+import io
+import lzma
 import sys
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +18,14 @@ from agp import metrics
 from agp.checks import check_levels
 from agp.cli._notes import Notes, notes_of
 from agp.cli._terminal import FRACTION, add_command, check_outputs, option, quote_names
+from agp.errors import quote, require
 from agp.io import explain_write_errors, load_with_metadata, write_atomically
 from agp.tables import (
+    COMPRESSIONS,
     NUMBER,
     TableFile,
     are_texts,
+    ending_of,
     errors_of,
     factors_of,
     is_many,
@@ -27,14 +36,15 @@ from agp.tables import (
     read_table,
     rows_with,
     several_files,
+    shorten_remarks,
     unknown_column_message,
 )
 
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) with a model from agp fit.
 options:
-  --out FILE       .csv or .parquet file (default: CSV on standard output); if
-                   TABLE is several tables ("part-*.parquet"), a folder
+  --out FILE       .csv, .csv.gz or .parquet file (default: CSV on standard
+                   output); if TABLE is several tables ("part-*.parquet"), a folder
   --level LEVEL    probability that an interval holds the target (default: 0.95)
   --quantiles Q,Q  add columns of quantiles, for example 0.05,0.5,0.95
   --backend NAME, --device NAME, --dtype NAME   array library, device, precision
@@ -48,7 +58,10 @@ columns of the output, which has one row per row of the table:
 If the table has the targets, agp predict also prints scores.
 example: agp predict m.safetensors new.csv --out predictions.csv
 """
-ENDINGS = (".csv", ".parquet")
+PACKED = {".gz": functools.partial(gzip.compress, mtime=0), ".bz2": bz2.compress, ".xz": lzma.compress}
+ENDINGS = (".csv", ".parquet", *(f".csv{packed}" for packed in COMPRESSIONS))
+MAX_LISTED = 30
+"""Maximum number of columns that a remark lists."""
 REMEDY = "so remove the column from the table or rename it"
 LEVELS = option(
     lambda text: check_levels(tuple(map(float, text.split(",")))), "numbers between 0 and 1 such as 0.05,0.5,0.95"
@@ -113,18 +126,20 @@ def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[Tabl
     if "classes_" in vars(estimator) and are_texts(estimator.classes_):
         texts += notes.targets
     table = read_table(path, texts=texts)
+    there = {*table.frame.columns}
     for name in columns.kinds:
-        if name not in table.frame.columns:
+        if name not in there:
             said = unknown_column_message(table.path, name, table.frame.columns).removesuffix(".")
-            msg = f"{said} The model needs {name!r}." if said.endswith("?") else f"{said}; the model needs it."
+            msg = f"{said} The model needs {quote(name)}." if said.endswith("?") else f"{said}; the model needs it."
             raise ValueError(msg)
     used = {*columns.kinds, *columns.left_out, *notes.targets, *notes.of_rows}
     words, more = [*table.notes], [name for name in table.frame.columns if name not in used]
     if more:
-        words.append(f"columns that the model does not use: {', '.join(more)[:200]}")
-    for name, levels in columns.unseen(table.frame).items():
-        remark = f"column {name!r} has {_first(levels)}, unseen in training"
-        words.append(f"{remark}; predictions are those for a new value, with wider error bars")
+        shown = ", ".join(quote(name)[1:-1] for name in more[:MAX_LISTED])[:200]
+        words.append(f"columns that the model does not use: {shown}{', ...' if len(more) > MAX_LISTED else ''}")
+    unseen = [f"column {quote(name)} has {_first(levels)}" for name, levels in columns.unseen(table.frame).items()]
+    what = "unseen in training; predictions are those for a new value, with wider error bars"
+    words += shorten_remarks([f"{remark}, {what}" for remark in unseen])
     names = [name for name in estimator.feature_names_in_ if name in columns.kinds]
     X = table.frame.select(names).to_native()
     return table, X, [f"{Path(path).name}: {word}" for word in words]
@@ -161,7 +176,7 @@ def _each(a: argparse.Namespace) -> dict[Path, Path]:
 
 def _check(a: argparse.Namespace) -> None:
     if is_many(a.table):
-        if a.out is None or a.out.suffix or a.out.is_file():
+        if a.out is None or a.out.is_file() or (a.out.suffix and not a.out.is_dir()):
             raise ValueError(
                 f"predictions for several tables ({a.table}) are written to a folder; specify it with --out."
             )
@@ -172,8 +187,8 @@ def _check(a: argparse.Namespace) -> None:
 
 def check_table_output(out: Path, **sources: Iterable[Any]) -> None:
     """Raise a ValueError if a table cannot be written to a file, or would replace one of the sources."""
-    if out.suffix.lower() not in ENDINGS:
-        raise ValueError(f"--out is {out}, but must end with {' or '.join(ENDINGS)}.")
+    if ending_of(out) not in ENDINGS:
+        raise ValueError(f"--out is {out}, but must end with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
     if not out.absolute().parent.is_dir():
         raise ValueError(f"--out is {out}, but {out.parent} is not a folder; create it first.")
     check_outputs([out], **sources)
@@ -295,9 +310,23 @@ def write_table(out: Path | None, columns: Any) -> None:
     if out is None:
         _print_csv(frame.to_csv(index=False, lineterminator="\n"))
         return
-    content = frame.to_parquet(index=False) if out.suffix.lower() == ".parquet" else frame.to_csv(index=False).encode()
+    content = frame.to_parquet(index=False) if out.suffix.lower() == ".parquet" else _pack(frame, out)
     with explain_write_errors(out):
         write_atomically(out, content)
+
+
+def _pack(frame: Any, out: Path) -> bytes:
+    """Return a data frame as CSV, compressed as the name of the file says."""
+    content = frame.to_csv(index=False, lineterminator="\n").encode()
+    kind = out.suffix.lower()
+    if kind == ".zst":
+        return require("pyarrow", "writing .zst files needs", "cli").compress(content, codec="zstd", asbytes=True)
+    if kind == ".zip":
+        with io.BytesIO() as buffer:
+            with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr(out.stem, content)
+            return buffer.getvalue()
+    return PACKED[kind](content) if kind in PACKED else content
 
 
 def _print_csv(text: str) -> None:

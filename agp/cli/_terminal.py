@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from agp.errors import require
+from agp.errors import quote, require
 from agp.io import check_replaceable
 
 ERRORS = (ArithmeticError, ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
@@ -84,7 +84,7 @@ def in_shell(text: Any) -> str:
 
 def quote_names(names: Iterable[str]) -> str:
     """Quote names, and join them with commas."""
-    return ", ".join(map(repr, names))
+    return ", ".join(map(quote, names))
 
 
 class Output:

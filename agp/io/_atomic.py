@@ -1,18 +1,28 @@
 """Atomic writes: if a process is killed while it writes a file, the old file is kept."""
 
 import contextlib
+import hashlib
+import ntpath
 import os
 import re
 import stat
+import sys
+import time
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 from agp.errors import FileError
 
 _UNFINISHED: set[str] = set()
 """The names of temporary files that this process is writing."""
+_WINDOWS = os.name == "nt"
 _SIGNALS_ASK = os.name == "posix"
 """Whether signal 0 asks if a process lives. On Windows, it would end the process."""
+MAX_PATH_BYTES = 225
+"""Temporary files of longer paths have a short name of their own. Names have up to 255 bytes, and paths on Windows up
+to 259 characters."""
+WAITS = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds to wait before further attempts to replace a file. On Windows, this fails while another program reads it."""
 MAX_LINKS = 40
 """The largest number of symbolic links that are followed, as in Linux."""
 
@@ -22,6 +32,11 @@ def check_replaceable(path: str | Path) -> None:
 
     A symbolic link stands for its target.
     """
+    if _WINDOWS and _is_reserved(path):
+        raise FileError(
+            f"{path} is a name that Windows reserves or changes, such as NUL, aux.csv or one that ends with a dot; "
+            "name another file."
+        )
     with explain_write_errors(path):
         old = _stat(path)
     if old is None or stat.S_ISREG(old.st_mode):
@@ -53,7 +68,17 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         _create(temporary, content, 0o666 if old is None else 0o600)
         if old is not None:
             _take_over(temporary, old)
-        os.replace(temporary, target)
+        _replace(temporary, target)
+
+
+def _replace(temporary: Path, target: str) -> None:
+    """Rename a file to the path of another one. If another program holds that file open for a moment, wait for it."""
+    for wait in WAITS:
+        with contextlib.suppress(PermissionError):
+            os.replace(temporary, target)
+            return
+        time.sleep(wait)
+    os.replace(temporary, target)
 
 
 @contextlib.contextmanager
@@ -63,9 +88,16 @@ def explain_write_errors(path: str | Path) -> Iterator[None]:
         yield
     except FileError:
         raise
+    except PermissionError as error:
+        remedy = "close the programs that use it, or name another file"
+        raise FileError(f"{path} could not be written ({error.strerror or 'no permission'}); {remedy}.") from error
     except (MemoryError, OSError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         raise FileError(f"{path} could not be written ({reason}); make room or name another file.") from error
+    except ValueError as error:
+        if "\0" not in os.fspath(path):
+            raise
+        raise FileError(f"the file name {os.fspath(path)!r} contains a NUL character; name another file.") from error
 
 
 def _stat(path: str | Path) -> os.stat_result | None:
@@ -93,10 +125,19 @@ def _is_in_device_folder(path: str | Path) -> bool:
     return False
 
 
+def _is_reserved(path: str | Path) -> bool:
+    """Whether Windows takes the name of a file for a device, refuses it, or drops its last character."""
+    name = PureWindowsPath(path).name
+    if sys.version_info >= (3, 13):
+        return ntpath.isreserved(name)
+    return PureWindowsPath(name).is_reserved() or name[-1:] in (".", " ") or any(sign in name for sign in '<>:"|?*')
+
+
 @contextlib.contextmanager
 def _temporary_file(target: str) -> Iterator[Path]:
     """Return the name of a new file beside the target, and remove the file at the end of the context."""
-    temporary = Path(f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    folder, name = os.path.split(target)
+    temporary = Path(folder, f"{_short_name(target, name)}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     _UNFINISHED.add(temporary.name)
     try:
         yield temporary
@@ -104,6 +145,13 @@ def _temporary_file(target: str) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         _UNFINISHED.discard(temporary.name)
+
+
+def _short_name(target: str, name: str) -> str:
+    """Return the name with which temporary files of a path begin: that of its file, unless the path is long."""
+    if len(os.fsencode(target)) <= MAX_PATH_BYTES:
+        return name
+    return f"agp-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
 
 
 def _create(path: Path, content: bytes, mode: int) -> None:
@@ -131,7 +179,7 @@ def _take_over(file: Path, old: os.stat_result) -> None:
 def remove_leftovers(path: str | Path) -> None:
     """Remove temporary files for this path that killed processes left behind, but keep those of running processes."""
     target = Path(os.path.realpath(path))
-    pattern = re.compile(re.escape(target.name) + r"\.(?P<writer>[1-9][0-9]*)(\.[0-9a-f]{8})?\.tmp")
+    pattern = re.compile(re.escape(_short_name(str(target), target.name)) + r"\.(?P<writer>[1-9][0-9]*)(\.[0-9a-f]{8})?\.tmp")
     with contextlib.suppress(OSError):  # cleaning up must not fail
         for file in target.parent.iterdir():
             found = pattern.fullmatch(file.name)

@@ -30,8 +30,9 @@ DTYPES = {
     **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
 }
 """The types of arrays that files can hold: their names in safetensors and in NumPy."""
-HEADER_BYTES = 2**22
-"""Maximum size of the header in bytes. It has room for a hundred thousand names, and fits in memory when parsed."""
+HEADER_BYTES = 2**25
+"""Maximum size of the header in bytes. It has room for the names and kinds of a hundred thousand columns, and fits in
+memory when parsed."""
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

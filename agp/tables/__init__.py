@@ -33,8 +33,8 @@ from agp.tables._cells import (
     numbers_in,
     plain_column,
 )
-from agp.tables._columns import MISSING, as_frame
-from agp.tables._files import TABLES, check_file, npz_arrays, unknown_column_message
+from agp.tables._columns import MISSING, as_frame, shorten_remarks
+from agp.tables._files import TABLES, check_file, ending_of, npz_arrays, unknown_column_message
 from agp.tables._numbers import Style
 from agp.tables._open_rows import is_many, several_files
 from agp.tables._targets import (
@@ -52,3 +52,4 @@ from agp.tables._targets import (
     task_of,
     warn_about_texts,
 )
+from agp.tables._text import COMPRESSIONS

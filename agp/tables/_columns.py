@@ -41,6 +41,8 @@ NAMELESS = ("", "__index_level_0__")
 DATES = (DAYS, DAYS_UTC)
 MAX_SHOWN = 6
 """Maximum number of levels that a message lists."""
+WIDE = 1000
+"""In tables with at least so many columns, those of floats are read at once."""
 MAX_REMARKS = 20
 """Maximum number of remarks on the columns of a table."""
 FILL_IN = "fill it in, or set missing='impute'"
@@ -221,10 +223,24 @@ class Columns:
 
     def read(self, frame: Any) -> Cells:
         """Convert the inputs of a narwhals data frame with the same columns. Raise ColumnError for unsuitable cells."""
-        return self._read({name: plain_column(frame.get_column(name)) for name in self.kinds}, len(frame))
+        found = self._floats(frame)
+        columns = {name: plain_column(frame.get_column(name)) for name in self.kinds if name not in found}
+        return self._read(columns, len(frame), found)
 
-    def _read(self, columns: dict[str, Column], rows: int) -> Cells:
-        numbers = [self._numbers(name, columns[name]) for name in self.numbers]
+    def _floats(self, frame: Any) -> dict[str, npt.NDArray[np.float64]]:
+        """Return the columns of a wide table that are floats without missing and infinite cells, read at once."""
+        if len(self.kinds) < WIDE:
+            return {}
+        schema = frame.schema
+        names = [name for name, kind in self.kinds.items() if kind == NUMBER and schema[name] == nw.Float64]
+        block = frame.select(names).to_numpy() if names else np.zeros((0, 0))
+        if block.dtype != np.float64 or not np.isfinite(block).all():
+            return {}
+        return dict(zip(names, block.T, strict=True))
+
+    def _read(self, columns: dict[str, Column], rows: int, found: Any = None) -> Cells:
+        found = found or {}
+        numbers = [found[name] if name in found else self._numbers(name, columns[name]) for name in self.numbers]
         codes = [self._codes(name, columns[name]) for name in self.levels]
         none = np.zeros((rows, 0))
         return Cells(

@@ -9,7 +9,7 @@ import numpy as np
 
 from agp.backend import Array
 from agp.errors import require
-from agp.tables._files import unknown_column_message
+from agp.tables._files import ending_of, unknown_column_message
 
 KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
 
@@ -26,17 +26,17 @@ class OpenRows(NamedTuple):
 
 
 def is_many(path: str | Path) -> bool:
-    """Whether a path is a folder or a pattern. Such a path may stand for several files."""
-    return any(sign in str(path) for sign in "*?[") or Path(path).is_dir()
+    """Whether a path is a folder or a pattern, which may stand for several files, and not the name of a file."""
+    return Path(path).is_dir() or (any(sign in str(path) for sign in "*?[") and not Path(path).is_file())
 
 
 def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
     """Return the sorted files with these endings in a folder or matching a pattern. Raise ValueError if none exist."""
     folder = Path(path)
     every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
-    if found := sorted(file for file in every if file.suffix.lower() in endings):
+    if found := sorted(file for file in every if ending_of(file) in endings):
         return found
-    raise ValueError(f"{path}: no {' or '.join(endings)} file matches; correct the path.")
+    raise ValueError(f"{path}: no {' or '.join(endings[:3])} file matches; correct the path.")
 
 
 def open_rows(
@@ -75,9 +75,9 @@ def open_rows(
         If the package that reads the file is not installed; the message names the extra that installs it.
     """
     name = str(path)
-    kind = ".zarr" if name.rstrip("/").endswith(".zarr") else Path(name.rstrip("*")).suffix
+    kind = Path(name.rstrip("*")).suffix
     kind = ".parquet" if not kind and Path(name).is_dir() else kind
-    if not glob.glob(name):
+    if not Path(name).exists() and not glob.glob(name):
         raise ValueError(f"{name}: the file does not exist; correct the path.")
     if kind == ".npy":
         return _split_target(np.load(name, mmap_mode="r"), target, name)

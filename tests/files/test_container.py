@@ -16,6 +16,7 @@ from safetensors.numpy import save
 
 from agp import to_backend
 from agp.io import load_checkpoint, save_checkpoint
+from agp.io._container import HEADER_BYTES
 
 REFUSED = r"run\.safetensors is not a checkpoint of agp \(.+\); name another file, or remove it to start afresh\.$"
 TYPES = [
@@ -140,7 +141,7 @@ def test_facts_come_back(path):
         ({"a": {1: np.ones(2)}}, {}, "a/1 cannot be saved: dictionary keys must be text"),
         ({"__metadata__": np.ones(2)}, {}, "no array can have the name __metadata__"),
         ({}, {"x": float("nan")}, "JSON"),
-        ({}, {"x": "y" * 2**22}, "but at most 4194304 fit in a file; shorten"),
+        ({}, {"x": "y" * HEADER_BYTES}, f"but at most {HEADER_BYTES} fit in a file; shorten"),
     ],
     ids=["complex", "float", "key", "reserved", "nan", "large"],
 )
@@ -168,7 +169,7 @@ FILES = {
     "zeros": bytes(100),
     "npz": b"PK\x03\x04" + bytes(200),
     "no-end": (2**63).to_bytes(8, "little") + b"{}",
-    "long-header": with_header(b" " * 2**22 + b"{}"),
+    "long-header": with_header(b" " * HEADER_BYTES + b"{}"),
     "no-metadata": save(ONE),
     "foreign-metadata": save(ONE, {"format": "pt"}),
     "no-digest": save(ONE, {"agp": structure(ONE)}),

@@ -92,7 +92,7 @@ def test_places_are_tried_without_a_trace(tmp_path, monkeypatch):
         ("dangling", "No such file or directory"),
         ("absent/x", "No such file or directory"),
         ("old/x", "Not a directory"),
-        ("x" * 250, "File name too long"),
+        ("x" * 256, "File name too long"),
     ):
         with pytest.raises(FileError, match=rf"{place} could not be written \({why}\); make room or name another file"):
             check_writable(tmp_path / place)
