@@ -1,7 +1,10 @@
 """Reading tables from files with pandas: text, Parquet, Arrow, JSON lines, spreadsheets, and NumPy arrays."""
 
+import contextlib
 import difflib
 import itertools
+import json
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -169,14 +172,18 @@ def _arrow(path: Path) -> Any:
 
 
 def _json(path: Path) -> Any:
-    pd = _pandas()
-    try:
-        with open_binary(path) as file:
-            return pd.read_json(file, lines=True, dtype=False, convert_dates=False, precise_float=True)
-    except (TypeError, ValueError) as error:
-        if str(error).startswith(str(path)):
-            raise
-        raise ValueError(f"{path} cannot be read as lines of JSON ({_said(error)}).") from error
+    """Read one object of JSON from each line."""
+    rows = []
+    with open_binary(path) as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line) if line.strip() else {}
+            except ValueError as error:
+                raise ValueError(f"{path}: line {number} is not JSON ({_said(error)}); correct it.") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}: line {number} is not an object of JSON, such as {{\"x\": 1}}; correct it.")
+            rows += [row] if row else []
+    return _pandas().DataFrame(rows)
 
 
 def _said(error: Exception) -> str:
@@ -186,6 +193,7 @@ def _said(error: Exception) -> str:
 
 def _sheet(path: Path, package: str) -> TableFile:
     """Read the first sheet of a spreadsheet. Its header is the first row that is not empty."""
+    pd = _pandas()
     try:
         book = _open_book(path, package)
     except ImportError:
@@ -196,12 +204,12 @@ def _sheet(path: Path, package: str) -> TableFile:
         raise ValueError(f"{path} cannot be read as a spreadsheet ({_said(error)}).") from error
     with book:
         sheets = [f"{name}" for name in book.sheet_names]
-        start = book.parse(0, header=None, nrows=1000)
+        start = pd.read_excel(book, header=None, nrows=1000)
         filled = np.flatnonzero(start.notna().any(axis=1).to_numpy())
         if not len(filled):
             raise ValueError(f"{path} is empty: its first sheet, {quote(sheets[0])}, has no cells.")
         header = int(filled[0])
-        frame = book.parse(0, header=header, na_values=["?"])
+        frame = pd.read_excel(book, header=header, na_values=["?"])
     names = start.iloc[header].dropna().map(lambda name: f"{name}".strip())
     if (twice := names[names.duplicated()]).size:
         raise ValueError(f"{path} has several columns named {quote(twice.iloc[0])}; give each column a different name.")
@@ -216,11 +224,10 @@ def _sheet(path: Path, package: str) -> TableFile:
 def _open_book(path: Path, package: str) -> Any:
     """Open a spreadsheet with the package for its kind, or with python-calamine."""
     pd = _pandas()
-    for engine in (None, "calamine"):
-        try:
+    for engine in (None, "odf" if package == "odfpy" else package, "calamine"):
+        with contextlib.suppress(ImportError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return pd.ExcelFile(path, engine=engine)
-        except ImportError:
-            continue
     how = f'"{DISTRIBUTION}[excel]"' if package == "openpyxl" else package
     raise ImportError(
         f"reading {path.suffix} files needs {package}, which is not installed: pip install {how}; "
