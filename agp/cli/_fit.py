@@ -1,6 +1,7 @@
 """`agp fit`: train a model on a table, and save it."""
 
 import argparse
+import os
 import sys
 import time
 import warnings
@@ -44,7 +45,7 @@ from agp.tables import (
 )
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
-Train a Gaussian process on a table (.csv, .xlsx, .parquet, ...); save the model.
+Train a Gaussian process on a table (.csv, .xlsx, ...), and save the model.
 options:
   --target COLUMN      column to predict; repeat the option for several columns
   --drop COLUMN ..., --keep COLUMN ...   columns to ignore; row names to use
@@ -286,9 +287,10 @@ def _check(a: argparse.Namespace) -> None:
     if (ending := ending_of(a.out)) in TABLES:
         stem = a.out.name[: -len(ending)]
         raise ValueError(f"--out is {a.out}, but {ending} files are tables; use a name such as {stem}.safetensors.")
-    folder = a.out if a.out.is_dir() else a.out.absolute().parent
-    if a.out.is_dir() or not folder.is_dir():
-        raise ValueError(f"--out is {a.out}, but {folder} is {'a' if a.out.is_dir() else 'not a'} folder; name a file.")
+    is_folder = os.path.isdir(a.out)
+    folder = a.out if is_folder else a.out.absolute().parent
+    if is_folder or not folder.is_dir():
+        raise ValueError(f"--out is {a.out}, but {folder} is {'a' if is_folder else 'not a'} folder; name a file.")
     check_outputs([a.out], table=[a.table])
     check_writable(a.out)
 

@@ -43,8 +43,8 @@ from agp.tables import (
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) with a model from agp fit.
 options:
-  --out FILE       .csv, .csv.gz or .parquet file (default: CSV on standard
-                   output); if TABLE is several tables ("part-*.parquet"), a folder
+  --out FILE       .csv, .csv.gz or .parquet (default: CSV on standard output);
+                   if TABLE is several tables ("part-*.parquet"), a folder
   --level LEVEL    probability that an interval holds the target (default: 0.95)
   --quantiles Q,Q  add columns of quantiles, for example 0.05,0.5,0.95
   --backend NAME, --device NAME, --dtype NAME   array library, device, precision
@@ -188,7 +188,7 @@ def _check(a: argparse.Namespace) -> None:
 def check_table_output(out: Path, **sources: Iterable[Any]) -> None:
     """Raise a ValueError if a table cannot be written to a file, or would replace one of the sources."""
     if ending_of(out) not in ENDINGS:
-        raise ValueError(f"--out is {out}, but must end with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
+        raise ValueError(f"--out is {out}, but must end with .csv or .parquet, or be compressed as .csv.gz.")
     if not out.absolute().parent.is_dir():
         raise ValueError(f"--out is {out}, but {out.parent} is not a folder; create it first.")
     check_outputs([out], **sources)

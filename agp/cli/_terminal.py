@@ -155,7 +155,7 @@ def file_identity(path: Any) -> Any:
     """Return a value that all paths of one file share, also links: its device and number, or else its absolute path."""
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: the name contains a NUL character
         return os.path.abspath(path)
     return found.st_dev, found.st_ino
 

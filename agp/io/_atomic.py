@@ -179,7 +179,8 @@ def _take_over(file: Path, old: os.stat_result) -> None:
 def remove_leftovers(path: str | Path) -> None:
     """Remove temporary files for this path that killed processes left behind, but keep those of running processes."""
     target = Path(os.path.realpath(path))
-    pattern = re.compile(re.escape(_short_name(str(target), target.name)) + r"\.(?P<writer>[1-9][0-9]*)(\.[0-9a-f]{8})?\.tmp")
+    name = re.escape(_short_name(str(target), target.name))
+    pattern = re.compile(name + r"\.(?P<writer>[1-9][0-9]*)(\.[0-9a-f]{8})?\.tmp")
     with contextlib.suppress(OSError):  # cleaning up must not fail
         for file in target.parent.iterdir():
             found = pattern.fullmatch(file.name)

@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import itertools
 import json
+import os
 import warnings
 import zipfile
 import zlib
@@ -115,12 +116,8 @@ def ending_of(path: str | Path) -> str:
 
 def check_file(path: str | Path) -> None:
     """Raise ValueError unless the path is a regular file."""
-    try:
-        exists = Path(path).exists()
-    except (OSError, ValueError):  # names that are too long, or contain a NUL character
-        exists = False
-    if not exists:
-        raise ValueError(f"there is no file {str(path)!r:.300}." if "\0" in str(path) else f"there is no file {path}.")
+    if not os.path.exists(path):  # unlike Path.exists, also for names that no file can have
+        raise ValueError(f"there is no file {path}.")
     if not Path(path).is_file():
         raise ValueError(f"{path} is a pipe, a device or a folder, not a regular file; write the data to a file first.")
 
@@ -181,7 +178,7 @@ def _json(path: Path) -> Any:
             except ValueError as error:
                 raise ValueError(f"{path}: line {number} is not JSON ({_said(error)}); correct it.") from error
             if not isinstance(row, dict):
-                raise ValueError(f"{path}: line {number} is not an object of JSON, such as {{\"x\": 1}}; correct it.")
+                raise ValueError(f'{path}: line {number} is not an object of JSON, such as {{"x": 1}}; correct it.')
             rows += [row] if row else []
     return _pandas().DataFrame(rows)
 

@@ -1,6 +1,7 @@
 """Rows of files that are larger than memory, as memory-mapped arrays or as Dask arrays that are read in chunks."""
 
 import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ class OpenRows(NamedTuple):
 
 def is_many(path: str | Path) -> bool:
     """Whether a path is a folder or a pattern, which may stand for several files, and not the name of a file."""
-    return Path(path).is_dir() or (any(sign in str(path) for sign in "*?[") and not Path(path).is_file())
+    return os.path.isdir(path) or (any(sign in str(path) for sign in "*?[") and not os.path.isfile(path))
 
 
 def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:

@@ -222,9 +222,7 @@ def _encoding(path: Path, start: bytes) -> str:
         names = (*wide, *ENCODINGS) if b"\0" not in start or wide else ()
     if found := next((name for name in names if _decodes(path, name)), None):
         return found
-    raise ValueError(
-        f"{path} is not text; save the table as text, Parquet or npz, with the matching file name ending."
-    )
+    raise ValueError(f"{path} is not text; save the table as text, Parquet or npz, with the matching file name ending.")
 
 
 def _decodes(path: Path, encoding: str) -> bool:
@@ -289,7 +287,7 @@ def _parse(path: Path, dialect: Dialect, texts: set[str]) -> Any:
             msg = f"{path}: line {line} has a quote that is not closed; add the closing quote, or remove it."
         else:
             said = str(error).strip().removesuffix(".")
-            msg = f"{path} cannot be read as a table ({said[:2 * MAX_CELL_CHARS]})."
+            msg = f"{path} cannot be read as a table ({said[: 2 * MAX_CELL_CHARS]})."
         raise ValueError(msg) from error
 
 

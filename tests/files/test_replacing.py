@@ -30,12 +30,15 @@ def refuse(*_, **__):
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
+POSIX = os.name == "posix"
 PLACES = {
     "fifo": lambda path: os.mkfifo(path),
     "socket": bind,
     "folder": lambda path: path.mkdir(),
     "link to a fifo": lambda path: (os.mkfifo(f"{path}.fifo"), path.symlink_to(f"{path}.fifo")),
 }
+if not POSIX:
+    PLACES = {"folder": PLACES["folder"]}
 if ROOT:
     PLACES |= {"device": device}
 
@@ -80,6 +83,7 @@ def test_ordinary_folders_below_dev_hold_files():
                 assert file.read() == content
 
 
+@pytest.mark.skipif(not POSIX, reason="needs modes, links or limits of POSIX")
 def test_places_are_tried_without_a_trace(tmp_path, monkeypatch):
     (tmp_path / "old").write_bytes(b"old")
     (tmp_path / "loop").symlink_to("loop")
@@ -115,6 +119,7 @@ def test_checkpoints_are_refused_before_training(place, tmp_path, monkeypatch):
         agp.train(model, X, X, steps=2, checkpoint=path)
 
 
+@pytest.mark.skipif(not POSIX, reason="needs modes, links or limits of POSIX")
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o400, 0o755])
 def test_the_mode_of_a_replaced_file_is_kept(mode, tmp_path):
     path = tmp_path / "m"
@@ -125,6 +130,7 @@ def test_the_mode_of_a_replaced_file_is_kept(mode, tmp_path):
     assert path.read_bytes() == b"new"
 
 
+@pytest.mark.skipif(not POSIX, reason="needs modes, links or limits of POSIX")
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_new_files_follow_the_umask(umask, tmp_path):
     before = os.umask(umask)
@@ -135,6 +141,7 @@ def test_new_files_follow_the_umask(umask, tmp_path):
     assert stat.S_IMODE((tmp_path / "m").stat().st_mode) == 0o666 & ~umask
 
 
+@pytest.mark.skipif(not POSIX, reason="needs modes, links or limits of POSIX")
 def test_the_temporary_file_is_private_until_the_end(tmp_path, monkeypatch):
     path = tmp_path / "m"
     path.write_bytes(b"old")
@@ -176,6 +183,7 @@ def test_another_group_gets_at_most_the_rights_of_everybody(old, new, tmp_path, 
     assert path.read_bytes() == b"newer"
 
 
+@pytest.mark.skipif(not POSIX, reason="needs modes, links or limits of POSIX")
 def test_files_stay_private_where_modes_cannot_be_changed(tmp_path, monkeypatch):
     path = tmp_path / "m"
     path.write_bytes(b"old")
@@ -184,6 +192,7 @@ def test_files_stay_private_where_modes_cannot_be_changed(tmp_path, monkeypatch)
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o600)
 
 
+@pytest.mark.skipif(not POSIX, reason="needs modes, links or limits of POSIX")
 def test_links_stay_and_their_targets_are_replaced_or_made(tmp_path):
     for name, old in (("there", b"old"), ("dangling", None)):
         target, link = tmp_path / f"{name}.target", tmp_path / name
@@ -202,3 +211,90 @@ def test_no_signal_is_sent_where_it_would_end_a_process(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic.os, "kill", lambda *_: pytest.fail("a signal was sent"))
     remove_leftovers(tmp_path / "m")
     assert leftover.exists()
+
+
+# -- other systems ----------------------------------------------------------------------------------------------------
+
+
+class Busy:
+    """`os.replace` where another program holds the file open at first."""
+
+    def __init__(self, times):
+        self.left, self.replace = times, os.replace
+
+    def __call__(self, *names):
+        self.left -= 1
+        if self.left >= 0:
+            raise PermissionError(errno.EACCES, "Access is denied")
+        self.replace(*names)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 5])
+def test_files_that_others_hold_open_for_a_moment_are_replaced(times, tmp_path, monkeypatch):
+    (tmp_path / "m").write_bytes(b"old")
+    waits = []
+    monkeypatch.setattr(atomic.os, "replace", Busy(times))
+    monkeypatch.setattr(atomic.time, "sleep", waits.append)
+    write_atomically(tmp_path / "m", b"new")
+    assert (tmp_path / "m").read_bytes() == b"new"
+    assert waits == [*atomic.WAITS[:times]]
+
+
+def test_files_that_others_keep_open_are_named(tmp_path, monkeypatch):
+    (tmp_path / "m").write_bytes(b"old")
+    monkeypatch.setattr(atomic.os, "replace", Busy(99))
+    monkeypatch.setattr(atomic.time, "sleep", lambda _: None)
+    X = np.linspace(0.0, 1.0, 5)[:, None]
+    model = agp.SVGP.from_data(X, X, num_inducing=2)
+    with pytest.raises(FileError, match=r"m could not be written \(Access is denied\); close the programs that use it"):
+        agp.save(model, tmp_path / "m")
+    assert [file.name for file in tmp_path.iterdir()] == ["m"]
+    assert (tmp_path / "m").read_bytes() == b"old"
+
+
+@pytest.mark.skipif(not POSIX, reason="names on Windows have fewer bytes")
+@pytest.mark.parametrize("name", ["m" * 230, "m" * 243, "m" * 255, "ü" * 127])
+def test_long_names_are_written_and_their_leftovers_removed(name, tmp_path):
+    path = tmp_path / name
+    for content in (b"old", b"new"):
+        check_writable(path)
+        write_atomically(path, content)
+        assert path.read_bytes() == content
+    with atomic._temporary_file(str(path)) as temporary:
+        leftover = temporary.with_name(temporary.name.replace(f".{os.getpid()}.", ".99999999."))
+    leftover.write_bytes(b"")
+    remove_leftovers(path)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\0", "m.st\0"])
+def test_names_with_a_nul_character_are_refused(name, tmp_path):
+    for write in (check_replaceable, check_writable, lambda path: write_atomically(path, b"")):
+        with pytest.raises(FileError, match="contains a NUL character; name another file"):
+            write(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["NUL", "con", "aux.csv", "LPT1.st", "m.st.", "m ", "what?.st", "a|b"])
+def test_names_that_windows_reserves_are_refused_there(name, tmp_path, monkeypatch):
+    if POSIX:
+        write_atomically(tmp_path / name, b"")
+    monkeypatch.setattr(atomic, "_WINDOWS", True)
+    with pytest.raises(FileError, match="is a name that Windows reserves or changes, such as NUL"):
+        write_atomically(tmp_path / name, b"")
+    write_atomically(tmp_path / "console.csv", b"")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EIO])
+def test_a_full_disk_leaves_the_old_file(number, tmp_path, monkeypatch):
+    (tmp_path / "m").write_bytes(b"old")
+
+    def fail(_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(atomic.os, "fsync", fail)
+    X = np.linspace(0.0, 1.0, 5)[:, None]
+    model = agp.SVGP.from_data(X, X, num_inducing=2)
+    with pytest.raises(FileError, match="m could not be written .*; make room or name another file"):
+        agp.save(model, tmp_path / "m")
+    assert [file.name for file in tmp_path.iterdir()] == ["m"]
+    assert (tmp_path / "m").read_bytes() == b"old"

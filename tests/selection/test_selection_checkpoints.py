@@ -142,6 +142,7 @@ def test_what_a_deadline_cut_short_is_done_anew(limit, tmp_path, monkeypatch):
     assert bits(found)[:4] == bits(expected)[:4]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs fork and SIGKILL")
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["exact", "collapsed"])
 def test_killed_at_random_moments(way, tmp_path):

@@ -320,6 +320,7 @@ run({path!r}, checkpoint_every=3)
 """
 
 
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no SIGKILL")
 @pytest.mark.slow
 def test_a_run_killed_while_writing_resumes_to_the_same_bits(path):
     program = PROGRAM.format(tests=os.path.dirname(__file__), path=str(path))
@@ -331,6 +332,7 @@ def test_a_run_killed_while_writing_resumes_to_the_same_bits(path):
     assert names(path) == [path.name]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
 @pytest.mark.parametrize("relative", [True, False])
 @pytest.mark.parametrize("exists", [True, False])
 def test_of_a_link_the_target_is_written(exists, relative, tmp_path):
@@ -346,6 +348,7 @@ def test_of_a_link_the_target_is_written(exists, relative, tmp_path):
     assert io.load_checkpoint(target)[1]["progress"]["step"] == STEPS
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
 def test_a_link_to_itself_is_refused(path):
     path.symlink_to(path)
     with pytest.raises(
@@ -354,6 +357,7 @@ def test_a_link_to_itself_is_refused(path):
         run(path)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
 def test_a_link_into_a_folder_that_does_not_exist_is_refused(path):
     path.symlink_to("absent/target")
     with pytest.raises(ValueError, match=r"the folder of the checkpoint .*run\.safetensors does not exist"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="needs fork and SIGKILL")]
 
 PROGRAM = Path(__file__).with_name("killed_runs.py")
 
