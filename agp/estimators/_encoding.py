@@ -218,7 +218,7 @@ class Encoder:
 def _quantiles_of(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return `IMPUTATIONS` quantiles of each column [N, D] in random order; 0 for columns without any number."""
     shares, quantiles = (np.arange(IMPUTATIONS) + 0.5) / IMPUTATIONS, np.zeros((IMPUTATIONS, numbers.shape[1]))
-    full = ~np.isnan(numbers).any(axis=0)
+    full: npt.NDArray[np.bool_] = ~np.any(np.isnan(numbers), axis=0)
     if full.any():  # values of the columns, not between them
         quantiles[:, full] = np.quantile(numbers[:, full], shares, axis=0, method="inverted_cdf")
     for i, column in enumerate(numbers.T):

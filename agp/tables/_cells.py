@@ -2,7 +2,6 @@
 
 import datetime as dt
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import cached_property
@@ -45,8 +44,6 @@ PADDED = re.compile(r"0\d")
 """Matches texts with leading zeros, such as "039000838X", which are identifiers or codes."""
 MAX_MIXED = 10
 """Up to this many different texts, some of which are numbers, are categories, such as "4", "6" and "rotary"."""
-MIN_COUNTED = 20
-"""Minimum number of rows of a column of row numbers. In shorter tables, other columns may look the same by chance."""
 MAX_CELL_CHARS = 30
 """Maximum number of characters that a message quotes from a cell."""
 
@@ -203,27 +200,6 @@ def level_of(cell: Any, /) -> str:
     text = str(cell).strip()
     whole = WHOLE_NUMBER.fullmatch(text)
     return whole[1] if whole else text
-
-
-def identifies_rows(levels: Iterable[str | None], /) -> bool:
-    """Whether more than half of the cells that are not missing hold a level of their own, as names of rows do.
-
-    The fraction of such cells estimates the probability that a new row has a level unseen in training (Good & Turing),
-    in which case the column does not help to predict the row.
-
-    Source: Good, "The population frequencies of species and the estimation of population parameters", Biometrika 1953.
-    """
-    counts = Counter(level for level in levels if level is not None)
-    return 2 * sum(count == 1 for count in counts.values()) > counts.total()
-
-
-def numbers_rows(values: npt.NDArray[Any], /) -> bool:
-    """Whether values [N] are different whole numbers that fill at least half of the range from 0, as row numbers do."""
-    N = len(values)
-    if N < MIN_COUNTED or not np.isfinite(values).all():
-        return False
-    whole = (values >= 0.0).all() and (values < 2 * N).all() and (values == np.floor(values)).all()
-    return bool(whole) and len(np.unique(values)) == N
 
 
 # To understand another format of text, edit `_kind_of_texts` and the function that converts its kind. `Columns`,

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +21,11 @@ from agp.tables._cells import (
     Column,
     ColumnError,
     days_in,
-    identifies_rows,
     is_empty,
     kind_of,
     levels_in,
     mostly_numbers,
     numbers_in,
-    numbers_rows,
     nw,
     plain_column,
 )
@@ -41,6 +39,8 @@ NAMELESS = ("", "__index_level_0__")
 DATES = (DAYS, DAYS_UTC)
 MAX_SHOWN = 6
 """Maximum number of levels that a message lists."""
+MIN_COUNTED = 20
+"""Minimum number of rows of a column of row numbers. In shorter tables, other columns may look the same by chance."""
 WIDE = 1000
 """In tables with at least so many columns, those of floats are read at once."""
 MAX_REMARKS = 20
@@ -65,6 +65,27 @@ def as_frame(X: Any, name: str = "X") -> Any:
         how = "compute" if frame.implementation.is_dask() else "collect"
         raise TypeError(f"{name} is a lazy data frame, whose rows are not known yet; pass {name}.{how}().")
     return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def identifies_rows(levels: Iterable[str | None], /) -> bool:
+    """Whether more than half of the cells that are not missing hold a level of their own, as names of rows do.
+
+    The fraction of such cells estimates the probability that a new row has a level unseen in training (Good & Turing),
+    in which case the column does not help to predict the row.
+
+    Source: Good, "The population frequencies of species and the estimation of population parameters", Biometrika 1953.
+    """
+    counts = Counter(level for level in levels if level is not None)
+    return 2 * sum(count == 1 for count in counts.values()) > counts.total()
+
+
+def numbers_rows(values: npt.NDArray[Any], /) -> bool:
+    """Whether values [N] are different whole numbers that fill at least half of the range from 0, as row numbers do."""
+    N = len(values)
+    if N < MIN_COUNTED or not np.isfinite(values).all():
+        return False
+    whole = (values >= 0.0).all() and (values < 2 * N).all() and (values == np.floor(values)).all()
+    return bool(whole) and len(np.unique(values)) == N
 
 
 def shorten_remarks(remarks: Sequence[str]) -> list[str]:

@@ -153,7 +153,7 @@ def _parquet(path: Path) -> Any:
         with parquet.ParquetFile(path) as file:  # for wide files, read_parquet of pandas takes far more memory
             frame = file.read().to_pandas()
     except Exception as error:  # pyarrow raises its own exceptions
-        raise ValueError(f"{path} cannot be read as a Parquet file ({_said(error)}).") from error
+        raise ValueError(f"{path} cannot be read as a Parquet file ({_first_line(error)}).") from error
     frame.columns = [f"{name}" for name in frame.columns]
     return frame.reset_index(drop=True)
 
@@ -163,7 +163,7 @@ def _arrow(path: Path) -> Any:
     try:
         frame = feather.read_feather(path)
     except Exception as error:  # pyarrow raises its own exceptions
-        raise ValueError(f"{path} cannot be read as a Feather or Arrow file ({_said(error)}).") from error
+        raise ValueError(f"{path} cannot be read as a Feather or Arrow file ({_first_line(error)}).") from error
     frame.columns = [f"{name}" for name in frame.columns]
     return frame.reset_index(drop=True)
 
@@ -176,14 +176,14 @@ def _json(path: Path) -> Any:
             try:
                 row = json.loads(line) if line.strip() else {}
             except ValueError as error:
-                raise ValueError(f"{path}: line {number} is not JSON ({_said(error)}); correct it.") from error
+                raise ValueError(f"{path}: line {number} is not JSON ({_first_line(error)}); correct it.") from error
             if not isinstance(row, dict):
                 raise ValueError(f'{path}: line {number} is not an object of JSON, such as {{"x": 1}}; correct it.')
             rows += [row] if row else []
     return _pandas().DataFrame(rows)
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """Return the first line of a library's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].removesuffix(".")[:200]
 
@@ -198,7 +198,7 @@ def _sheet(path: Path, package: str) -> TableFile:
     except Exception as error:  # each package raises its own exceptions
         if "format cannot be determined" in str(error):
             raise ValueError(f"{path} is not a spreadsheet; save it as .xlsx, or as text.") from error
-        raise ValueError(f"{path} cannot be read as a spreadsheet ({_said(error)}).") from error
+        raise ValueError(f"{path} cannot be read as a spreadsheet ({_first_line(error)}).") from error
     with book:
         sheets = [f"{name}" for name in book.sheet_names]
         start = pd.read_excel(book, header=None, nrows=1000)
