@@ -67,7 +67,13 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _PACKAGES.split():
         return importlib.import_module(f"agp.{name}")
-    raise AttributeError(f"module 'agp' has no attribute {name!r}")
+    said = f"module 'agp' has no attribute {name!r}"
+    if name.startswith("__"):  # Python and its tools ask for these
+        raise AttributeError(said)
+    from agp.errors import name_remedy, similar_names
+
+    known = [*_PACKAGE_OF, *_PACKAGES.split()]
+    raise AttributeError(f"{said}; {name_remedy(name, known)}" if similar_names(name, known) else f"{said}.")
 
 
 def __dir__() -> list[str]:

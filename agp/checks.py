@@ -1,14 +1,18 @@
 """Checks of arguments. Each error message names the argument and a remedy."""
 
+import inspect
 import numbers
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from agp import tree
 from agp.backend import Array, assume, backend_of, check_array_type, row_blocks
-from agp.errors import NonFiniteError
+from agp.errors import NonFiniteError, count_of, join_words, name_remedy, similar_names
 
 T = TypeVar("T", bound=Any)
+
+FEW = 4
+"""The maximum number of choices that a message lists if one of them is suggested."""
 
 
 def check_whole(name: str, value: Any, *, least: int = 1) -> int:
@@ -54,9 +58,39 @@ def check_callables(name: str, given: Any) -> list[Any]:
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     """Raise ValueError unless a value is one of the choices, which are words or None."""
-    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-        *first, last = map(repr, choices)
-        raise ValueError(f"{name} is {value!r}, but must be {', '.join(first)} or {last}.")
+    known = list(choices)
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in known):
+        must = f", but must be {join_words(map(repr, known), 'or')}"
+        if not similar_names(value, known):
+            raise ValueError(f"{name} is {value!r}{must}.")
+        raise ValueError(f"{name} is {value!r}{must if len(known) <= FEW else ''}; {name_remedy(value, known)}")
+
+
+def check_instance(name: str, x: Any, kind: type, *, optional: bool = False, other: str = "") -> None:
+    """Raise TypeError unless x is an instance of `kind`, or None if it is optional.
+
+    If x is a class or the name of a class, the message shows how to build an instance. `other` are words about what is
+    accepted besides, such as "'auto' or ".
+    """
+    if isinstance(x, kind) or (optional and x is None):
+        return
+    named = _public_subclasses(kind)
+    found = [x.__name__] if isinstance(x, type) and issubclass(x, kind) else similar_names(x, named)
+    if not found and isinstance(x, str):
+        found = [cls for cls, short in named.items() if short and similar_names(x, [short])]
+    shown = f"the class {x.__name__}" if isinstance(x, type) else repr(x)
+    hint = f"; write {join_words((f'{one}()' for one in found), 'or')}" if found else ""
+    raise TypeError(f"{name} is {shown}, but must be {other}an instance of agp's {kind.__name__}{hint}.")
+
+
+def _public_subclasses(kind: type) -> dict[str, str]:
+    """Return the names of a class's concrete public subclasses, with their short names if they have one."""
+    found: dict[str, str] = {}
+    for cls in kind.__subclasses__():
+        found |= _public_subclasses(cls)
+        if not inspect.isabstract(cls) and not cls.__name__.startswith("_"):
+            found[cls.__name__] = vars(cls).get("short_name", "")
+    return found
 
 
 def check_equal(what: str, values: Iterable[Any], remedy: str = "make the numbers equal") -> None:
@@ -289,7 +323,8 @@ def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None
     check_inputs("X", X if X.ndim <= 2 else X[(*(0,) * (X.ndim - 2), ...)], finite=False)
     check_like("X", X, name, reference)
     if X.shape[-1] != width:
-        raise ValueError(f"X has {X.shape[-1]} columns, but the model was built for {width}.")
+        columns = count_of(X.shape[-1], "column")
+        raise ValueError(f"X has {columns}, but the model was built for {width}; pass the columns of training.")
 
 
 def check_outputs(likelihood: Any, y: Array, outputs: int) -> None:

@@ -1,8 +1,15 @@
-"""The errors and warnings of this library. Invalid input raises `ValueError` or `TypeError`."""
+"""The errors and warnings of this library, and sentences for messages about unknown names and wrong calls.
 
+Invalid input raises `ValueError` or `TypeError`.
+"""
+
+import difflib
 import importlib
+import inspect
 import reprlib
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
 __all__ = [
     "BackendError",
@@ -19,6 +26,13 @@ __all__ = [
     "WorkerError",
 ]
 
+T = TypeVar("T")
+
+MAX_NAMES = 30
+"""The maximum number of known names that a message lists."""
+MAX_SIMILAR, MIN_SIMILARITY, ALIKE = 3, 0.6, 0.1
+"""The maximum number of names that a message suggests, the least similarity of each one, from 0 to 1, and how much less
+similar than the first one the others may be."""
 DISTRIBUTION = "array-gp"
 """The name of this package on the package index; it is imported as ``agp``."""
 
@@ -47,6 +61,142 @@ def require(module: str, purpose: str, extra: str, *, package: str = "") -> Any:
         raise ImportError(
             f"{purpose} {missing_package_message(package or module.partition('.')[0], extra)}."
         ) from error
+
+
+# -- unknown names ----------------------------------------------------------------------------------------------------
+
+
+def similar_names(given: Any, known: Iterable[Any]) -> list[Any]:
+    """Return the known names that are similar to the given one, best first.
+
+    If names are equal to it up to case, blanks and separators, only those are returned.
+    """
+    if not isinstance(given, (str, int)):
+        return []
+    plain: dict[str, Any] = {}
+    for name in known:
+        plain.setdefault(_plain(name), name)
+    asked = _plain(given)
+    if not isinstance(given, str) or asked in plain:
+        return [plain[asked]] if asked in plain else []
+    near = [one for one in plain if len(one) <= 3 * len(asked)]  # longer ones are never similar, and cost time
+    similar = difflib.get_close_matches(asked, near, MAX_SIMILAR, MIN_SIMILARITY)
+    likeness = [difflib.SequenceMatcher(None, one, asked).ratio() for one in similar]
+    return [plain[one] for one, like in zip(similar, likeness, strict=True) if like > likeness[0] - ALIKE]
+
+
+def _plain(name: Any) -> str:
+    return str(name).casefold().translate(dict.fromkeys(map(ord, "_- ")))
+
+
+def name_remedy(given: Any, known: Iterable[Any], listing: str = "choose from") -> str:
+    """Return the end of a message about an unknown name: similar names or, if there are none, the known names.
+
+    The text is "did you mean 'rbf'?" or ``listing`` with the names and a full stop.
+    """
+    names = list(known)
+    if similar := similar_names(given, names):
+        return f"did you mean {join_words(map(quote, similar), 'or')}?"
+    shown = [quote(str(name))[1:-1] for name in names[:MAX_NAMES]]
+    return f"{listing} {', '.join(shown)}{', ...' if len(names) > MAX_NAMES else '.'}"
+
+
+def unknown_name_message(what: str, given: Any, known: Iterable[Any]) -> str:
+    """Return a sentence such as "unknown kernel 'rbff'; did you mean 'rbf'?"."""
+    return f"unknown {what} {quote(given)}; {name_remedy(given, known)}"
+
+
+def join_words(words: Iterable[str], last: str = "and") -> str:
+    """Join words with commas, and the last two with "and" or "or"."""
+    *first, end = words
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 row" and "2 rows"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+# -- wrong calls ------------------------------------------------------------------------------------------------------
+
+
+def check_call(
+    name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any], remedy: str = ""
+) -> None:
+    """Raise a TypeError, in one sentence, if a function with this signature cannot be called with these arguments.
+
+    `remedy` replaces the remedies that are derived from the signature, except similar names.
+    """
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        raise TypeError(f"{name}() {_fault_of_call(name, signature, args, kwargs, remedy)}") from None
+
+
+def _fault_of_call(
+    name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any], remedy: str
+) -> str:
+    own = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    order = [p for p in own if p.kind is not p.KEYWORD_ONLY]
+    by_name = [p.name for p in own if p.kind is not p.POSITIONAL_ONLY]
+    needed = [p for p in own if p.default is p.empty]
+    shown = [p.name if p in order else f"{p.name}=..." for p in needed]
+    call = remedy or f"write {name}({', '.join(shown)})"
+    for given in kwargs:
+        if given not in by_name:
+            if given in signature.parameters:
+                return f"takes {given} by position; {call}."
+            end = name_remedy(given, by_name, "its arguments are") if by_name else "it takes no arguments by name."
+            return f"has no argument {given!r}; {end if not remedy or end.endswith('?') else f'{remedy}.'}"
+    takes = [p.name for p in order]
+    if len(args) > len(order):
+        later = [p.name for p in own if p not in order]
+        others = f"pass others by name, such as {later[0]}" if later else call
+        most = f"only {join_words(takes)}" if takes else "no arguments"
+        return f"takes {most} by position, but got {len(args)}; {remedy or others}."
+    if twice := [one for one in takes[: len(args)] if one in kwargs]:
+        return f"has the argument {twice[0]!r} both by position and by name; leave one out."
+    absent = [p.name for p in needed if p.name not in kwargs and p.name not in takes[: len(args)]]
+    return f"needs {join_words(absent)}; {call}."
+
+
+def explain_arguments(cls: type[T], /) -> type[T]:
+    """Decorate a class, so that errors about the arguments of its constructor are one sentence with a remedy.
+
+    The optional class attribute ``_built_by`` is the remedy; ``{name}`` in it stands for the name of the class.
+    """
+    init: Callable[..., None] = cls.__init__
+
+    @wraps(init)
+    def explained(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except TypeError:
+            remedy = getattr(cls, "_built_by", "").format(name=cls.__name__)
+            check_call(cls.__name__, _signature_without_first(init), args, kwargs, remedy)
+            raise
+
+    cls.__init__ = explained  # type: ignore[method-assign]
+    return cls
+
+
+def _signature_without_first(f: Callable[..., Any]) -> inspect.Signature:
+    signature = inspect.signature(f)
+    return signature.replace(parameters=[*signature.parameters.values()][1:])
+
+
+def check_call_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise a TypeError, in one sentence, if a function or a method, with its object, does not take these arguments."""
+    signature = inspect.signature(f)
+    is_method = next(iter(signature.parameters), "") in ("self", "cls")
+    if is_method and args:
+        kind = args[0] if isinstance(args[0], type) else type(args[0])
+        check_call(f"{kind.__name__}.{f.__name__}", _signature_without_first(f), args[1:], kwargs)
+    else:
+        check_call(f.__name__, signature, args, kwargs)
+
+
+# -- classes ----------------------------------------------------------------------------------------------------------
 
 
 class BackendError(RuntimeError):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from agp.backend._library import Array
 from agp.backend._protocol import Backend
-from agp.errors import BackendError, missing_package_message
+from agp.errors import BackendError, missing_package_message, unknown_name_message
 
 GROUP = "agp.backends"
 
@@ -99,13 +99,15 @@ def get_backend(name: str) -> Backend:
     >>> backend.from_numpy(np.asarray([1.0, 2.0]), dtype="float32").dtype.name
     'float32'
     """
+    if not isinstance(name, str):
+        raise BackendError(unknown_name_message("backend", name, _names()))
     return _REGISTERED[name] if name in _REGISTERED else _load(name)
 
 
 @cache
 def _load(name: str) -> Backend:
     if name not in _entry_points():
-        raise BackendError(f"unknown backend {name!r}; use one of {', '.join(_names())}.")
+        raise BackendError(unknown_name_message("backend", name, _names()))
     point = _entry_points()[name]
     if not _is_installed(name):
         ours = point.value.startswith("agp_backends.")

@@ -21,7 +21,7 @@ from agp.cli._fit import (
     train_estimator,
 )
 from agp.cli._predict import Asked, answers, check_table_output, score_predictions, write_table
-from agp.cli._terminal import ERRORS, FRACTION, add_command, in_shell, print_table, say
+from agp.cli._terminal import ERRORS, FRACTION, add_command, in_shell, one_of, print_table, say
 from agp.kernels import kernel_or_auto
 from agp.methods import METHODS
 
@@ -68,9 +68,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("table", nargs="?")
     parser.add_argument("--target", action="append", default=[])
     add_training_options(parser)
-    parser.add_argument("--method", choices=("auto", *METHODS), **several)
+    parser.add_argument("--method", type=one_of("method", ("auto", *METHODS)), **several)
     parser.add_argument("--backend", **several)
-    parser.add_argument("--dtype", choices=("float64", "float32"), **several)
+    parser.add_argument("--dtype", type=one_of("dtype", ("float64", "float32")), **several)
     parser.add_argument("--test-share", type=FRACTION, default=0.2)
     parser.add_argument("--out", type=Path)
     parser.set_defaults(hyperparameters="auto", outputs=None, no_data=False)  # options of agp fit

@@ -13,7 +13,7 @@ import numpy as np
 from agp.cli._fit_elsewhere import fit_elsewhere
 from agp.cli._notes import Notes, write_model
 from agp.cli._predict import Asked, answers, score_predictions
-from agp.cli._terminal import POSITIVE, SEED, add_command, check_outputs, option, quote_names, say, whole
+from agp.cli._terminal import POSITIVE, SEED, add_command, check_outputs, one_of, option, quote_names, say, whole
 from agp.errors import ColumnWarning, quote
 from agp.io import check_writable
 from agp.kernels import kernel_or_auto
@@ -102,9 +102,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--out", type=Path, required=True)
     add_training_options(parser)
     parser.add_argument("--test-share", type=SHARE, default=0.0)
-    parser.add_argument("--method", choices=("auto", *METHODS), default="auto")
-    parser.add_argument("--hyperparameters", choices=HYPERPARAMETERS, default="auto")
-    parser.add_argument("--outputs", choices=OUTPUTS)
+    parser.add_argument("--method", type=one_of("method", ("auto", *METHODS)), default="auto")
+    parser.add_argument("--hyperparameters", type=one_of("hyperparameters", HYPERPARAMETERS), default="auto")
+    parser.add_argument("--outputs", type=one_of("outputs", OUTPUTS))
     parser.add_argument("--scheduler")
     parser.add_argument("--backend")
     parser.add_argument("--dtype")
@@ -115,11 +115,11 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of reading a table and of training that `agp fit` and `agp compare` share."""
     parser.add_argument("--drop", action="extend", nargs="+", default=[])
     parser.add_argument("--keep", action="extend", nargs="+", default=[])
-    parser.add_argument("--task", choices=TASKS, default="auto")
-    parser.add_argument("--missing", choices=("refuse", "impute"), default="refuse")
+    parser.add_argument("--task", type=one_of("task", TASKS), default="auto")
+    parser.add_argument("--missing", type=one_of("missing", ("refuse", "impute")), default="refuse")
     parser.add_argument("--kernel", default="auto")
-    parser.add_argument("--likelihood", choices=LIKELIHOODS)
-    parser.add_argument("--transform", choices=("auto", "none", *TRANSFORMS))
+    parser.add_argument("--likelihood", type=one_of("likelihood", LIKELIHOODS))
+    parser.add_argument("--transform", type=one_of("transform", ("auto", "none", *TRANSFORMS)))
     parser.add_argument("--exposure")
     parser.add_argument("--weights")
     parser.add_argument("--noise", action="append", default=[])

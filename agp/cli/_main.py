@@ -10,6 +10,7 @@ from typing import Any
 
 from agp import __version__
 from agp.cli._terminal import ERRORS, Output, Parser, forgiving_output, in_shell
+from agp.errors import unknown_name_message
 from agp.methods import load_plugins
 
 HELP = """usage: agp COMMAND ...
@@ -79,6 +80,12 @@ def _run(argv: Sequence[str]) -> int:
     except ImportError as error:
         print(f"agp: {in_shell(error)}", file=sys.stderr)
         return 2
+    if argv and argv[0] not in COMMANDS and not argv[0].startswith("-"):
+        parser.error(unknown_name_message("command", argv[0], COMMANDS).removesuffix("."))
+    if argv and argv[0] in COMMANDS:
+        commands.choices[argv[0]].check_options(argv[1:])
+    else:
+        parser.check_options(argv[:1])
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:  # argparse would name the program instead of the command
         commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from agp.errors import quote, require
+from agp.errors import name_remedy, quote, require, unknown_name_message
 from agp.io import check_replaceable
 
 ERRORS = (ArithmeticError, ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
@@ -27,13 +27,30 @@ class Parser(argparse.ArgumentParser):
 
     text = ""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.options: list[str] = []
+        super().__init__(*args, **kwargs)
+
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:  # type: ignore[override]
+        """Add an argument, and note its options, for suggestions."""
+        self.options += [name for name in names if name.startswith("--")]
+        return super().add_argument(*names, **settings)
+
+    def check_options(self, argv: Sequence[str]) -> None:
+        """Exit with a suggestion if an option is unknown. argparse would first report what is missing."""
+        for given in argv[: argv.index("--")] if "--" in argv else argv:
+            name = given.partition("=")[0]
+            if given.startswith("--") and " " not in name and not any(one.startswith(name) for one in self.options):
+                self.error(f"unknown option {name}; {name_remedy(name, self.options).removesuffix('.')}")
+
     def format_help(self) -> str:
         """Return the help text."""
         return self.text
 
     def error(self, message: str) -> NoReturn:
         """Print one sentence and exit with status 2."""
-        print(f"agp: {message}; see {self.prog} --help.", file=sys.stderr)
+        end = "" if message.endswith("?") else f"; see {self.prog} --help."
+        print(f"agp: {message}{end}", file=sys.stderr)
         raise SystemExit(2)
 
 
@@ -56,6 +73,18 @@ def option(convert: Callable[[str], Any], expected: str, valid: Callable[[Any], 
             if valid(value):
                 return value
         raise argparse.ArgumentTypeError(f"must be {expected}, not {text!r}")
+
+    return read
+
+
+def one_of(what: str, names: Iterable[str]) -> Any:
+    """Return an argparse type for one of several names."""
+    known = [*names]
+
+    def read(text: str) -> str:
+        if text not in known:
+            raise argparse.ArgumentTypeError(unknown_name_message(what, text, known).removesuffix("."))
+        return text
 
     return read
 

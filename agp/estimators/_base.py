@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from agp.backend import Array, asarray_like, backend_of
 from agp.checks import check_results, check_whole
+from agp.errors import unknown_name_message
 from agp.estimators._arrays import is_foreign, resolve_seed
 from agp.estimators._description import describe, learned_html
 from agp.estimators._encoding import Encoder
@@ -170,7 +171,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if self.method == "auto":
             return "wsvgp" if parts else self._usual_method(rows)
         if self.method not in METHODS:
-            raise ValueError(f"unknown method {self.method!r}; choose from auto, {', '.join(known)}.")
+            raise ValueError(unknown_name_message("method", self.method, ["auto", *known]))
         if self.method not in known:
             raise ValueError(
                 f"the method {self.method} is only for regression; use auto, or one of {', '.join(known)}."

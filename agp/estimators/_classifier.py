@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_choice
+from agp.errors import explain_arguments
 from agp.estimators._arrays import as_output, fill_masked, is_foreign, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._distribution import At, Distribution
@@ -35,6 +36,7 @@ FULL_ROWS = 128
 """The maximum number of rows for which the default method for ordered classes uses no inducing inputs."""
 
 
+@explain_arguments
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPClassifier(ClassifierMixin, Distribution):
     """Gaussian-process classification into two or more classes, with calibrated probabilities.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agp import tree
+from agp.errors import name_remedy
 from agp.estimators._encoding import Encoder
 from agp.kernels import ActiveDims, Kernel
 
@@ -69,6 +70,6 @@ def _positions(of: str, column: str, sources: Sequence[str] | None) -> list[int]
         )
     found = [i for i, source in enumerate(sources) if source == column]
     if not found:
-        known = ", ".join(map(repr, dict.fromkeys(sources)))[:200]
-        raise ValueError(f"{of} acts on column {column!r}, but the columns are {known}.")
+        remedy = name_remedy(column, dict.fromkeys(sources), "the columns are")
+        raise ValueError(f"{of} acts on column {column!r}, which the table does not have; {remedy}")
     return found

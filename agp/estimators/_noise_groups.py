@@ -22,6 +22,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_solve, cholesky
 
 from agp.backend import asarray_like, backend_of, to_numpy
+from agp.errors import name_remedy
 from agp.estimators._encoding import Encoder
 from agp.estimators._observations import Observations
 from agp.estimators._search import search_model
@@ -98,8 +99,7 @@ def check_column(regressor: Any) -> None:
     elif asked in encoder.left_out:
         raise ValueError(f"{by} this column is left out of the inputs; name it in keep.")
     elif asked not in encoder.columns.kinds:
-        known = ", ".join(map(repr, encoder.columns.kinds))[:200]
-        raise ValueError(f"{by} the columns are {known}; name one of them.")
+        raise ValueError(f"{by} there is no such column; {name_remedy(asked, encoder.columns.kinds)}")
     if encoder is not None and asked not in encoder.levels:
         number = number_of_column(asked, encoder)
         if encoder.marked[number]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from agp.checks import check_whole
+from agp.errors import unknown_name_message
 from agp.methods import OUTPUTS
 from agp.models import Coregionalised
 
@@ -30,7 +31,7 @@ def resolve_outputs(outputs: str, num_latents: Any, count: int, latent_noise: st
         If the parameters contradict each other, the targets or the likelihood.
     """
     if outputs not in OUTPUTS:
-        raise ValueError(f"unknown outputs {outputs!r}; choose from {', '.join(OUTPUTS)}.")
+        raise ValueError(unknown_name_message("outputs", outputs, OUTPUTS))
     if latent_noise is not None and outputs not in NOISE_KINDS:
         known = " or ".join(map(repr, NOISE_KINDS))
         raise ValueError(f"outputs is {outputs!r}, but must be {known} for likelihood={latent_noise}.")

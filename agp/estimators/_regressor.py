@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of
 from agp.checks import as_columns
+from agp.errors import explain_arguments
 from agp.estimators._arrays import (
     as_output,
     fill_masked,
@@ -62,6 +63,7 @@ SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
 """Likelihoods with a trained noise parameter, about which copies of a row carry no information."""
 
 
+@explain_arguments
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPRegressor(RegressorMixin, TransformedTargets):
     """Gaussian-process regression, which predicts means and error bars.

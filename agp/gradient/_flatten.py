@@ -165,7 +165,7 @@ def unfrozen(model: Any, frozen: tuple[str, ...], /) -> list[str]:
     parameters = tree.leaves(model, "parameter")
     for pattern in frozen:
         if not any(tree.matches(name, pattern) for name in [*parameters, *tree.leaves(model, "auxiliary")]):
-            raise ValueError(f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}.")
+            raise ValueError(tree.no_match_message(pattern, parameters))
     moving = [name for name in parameters if not any(tree.matches(name, pattern) for pattern in frozen)]
     if not moving:
         why = f"every parameter is frozen by {', '.join(frozen)}" if frozen else "the model has no parameters"

@@ -8,6 +8,7 @@ import numpy as np
 
 from agp.backend import Array, asarray_like
 from agp.checks import check_inputs, check_like, check_whole
+from agp.errors import name_remedy, similar_names
 from agp.inducing._greedy import greedy_variance
 from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, distinct_rows, take_rows
 from agp.kernels import Kernel
@@ -132,9 +133,8 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     if not callable(how):
         if not isinstance(how, str) or how not in _WAYS:
             names = ", ".join(map(repr, _WAYS))
-            raise ValueError(
-                f"inducing is {how!r}, but must be one of {names}, or a function of (X, kernel, num_inducing, seed)."
-            )
+            said = f"inducing is {how!r}, but must be one of {names}, or a function of (X, kernel, num_inducing, seed)"
+            raise ValueError(f"{said}; {name_remedy(how, _WAYS)}" if similar_names(how, _WAYS) else f"{said}.")
         return _WAYS[how](X, kernel, num_inducing, seed)
     Z: Any = how(X, kernel, check_count(X, num_inducing), seed)
     name = "the result of the function that chooses inducing inputs"

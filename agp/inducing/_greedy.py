@@ -6,7 +6,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.checks import check_inputs, check_whole
+from agp.checks import check_inputs, check_instance, check_whole
 from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, take_rows
 from agp.kernels import Kernel
 from agp.linalg import add_diagonal, cholesky
@@ -91,8 +91,7 @@ def _selected_inputs(Z: Array | None, X: Array) -> Rows:
 
 
 def _on_host(kernel: Any, width: int) -> Kernel:
-    if not isinstance(kernel, Kernel):
-        raise TypeError(f"kernel is {kernel!r}, but must be an instance of agp's Kernel.")
+    check_instance("kernel", kernel, Kernel)
     if absent := tree.missing(kernel):
         raise ValueError(
             f"{', '.join(absent)} of the kernel has no value; set it, or call kernel.from_data(X, variance) first."

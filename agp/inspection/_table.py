@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.backend import to_numpy
-from agp.errors import require
+from agp.errors import name_remedy, require
 
 TRUTHS = {"true", "false"}
 DAY = 86_400_000_000
@@ -46,8 +46,7 @@ class Table(ABC):
             return self.names.index(str(column))
         if isinstance(column, int) and not isinstance(column, bool) and -len(self.names) <= column < len(self.names):
             return column % len(self.names)
-        msg = f"column {column!r} does not exist; the columns are {', '.join(map(repr, self.names[:20]))}"
-        raise ValueError(msg + (", ..." if len(self.names) > 20 else "."))
+        raise ValueError(f"column {column!r} does not exist; {name_remedy(column, self.names, 'the columns are')}")
 
 
 class ArrayTable(Table):

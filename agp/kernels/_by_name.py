@@ -6,6 +6,8 @@ from operator import add, mul
 from typing import Any
 
 from agp import kernels
+from agp.checks import check_instance
+from agp.errors import name_remedy
 from agp.kernels._base import Kernel
 
 exported = (vars(kernels)[name] for name in kernels.__all__)
@@ -13,22 +15,28 @@ KERNELS: dict[str, type[Kernel]] = {
     x.short_name: x for x in exported if isinstance(x, type) and "short_name" in vars(x)
 }
 """The exported kernels that have a short name."""
+VALUE = r"(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 QUOTED = r"'[^']*'|\"[^\"]*\""
 PART = re.compile(
     rf"""\s*(?P<kind>[^\s()*+.]+)\s*
-    (?:\(\s*(?P<value>\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?)\s*\)\s*)?
+    (?:\(\s*(?P<value>{VALUE})\s*\)\s*)?
     (?:\.\s*on\s*\(\s*(?P<columns>(?:{QUOTED}|[^()'"])*)\)\s*)?
     (?P<operation>[+*]|$)""",
     re.VERBOSE,
 )
 """Matches a kernel with its lengthscale or period and its columns, such as "rbf(2.0).on(width, 'unit price') *"."""
+KIND = re.compile(r"\w+")
+"""Matches the name of a kernel."""
 COLUMN = re.compile(r"'([^']*)'|\"([^\"]*)\"|([^,'\"]*[^,'\"\s][^,'\"]*)")
 """Matches the name of a column, which is in quotes if it contains commas, quotes or parentheses."""
 
 
 def kernel_or_auto(kernel: Any) -> Any:
-    """Return the kernel with this name; return "auto" and kernels unchanged."""
-    return parse_kernel(kernel, "auto") if isinstance(kernel, str) and kernel != "auto" else kernel
+    """Return the kernel with this name; return "auto" and kernels unchanged. Raise TypeError for anything else."""
+    if isinstance(kernel, str):
+        return kernel if kernel == "auto" else parse_kernel(kernel, "auto")
+    check_instance("kernel", kernel, Kernel, other="'auto', a text such as 'rbf*linear', or ")
+    return kernel
 
 
 def parse_kernel(name: str, *others: str) -> Kernel:
@@ -44,10 +52,7 @@ def parse_kernel(name: str, *others: str) -> Kernel:
     while operation:
         part = PART.match(name, at)
         if part is None:
-            rest = repr(name[at:].strip()) if name[at:].strip() else "nothing"
-            raise ValueError(
-                f"the kernel {name!r} has {rest} where a kernel should be; write it as in 'rbf*linear + white'."
-            )
+            raise ValueError(f"the kernel {name!r} {_fault_at(name, at, others)}")
         if operation == "+":
             terms.append([])
         terms[-1].append(_single_kernel(part, name, others))
@@ -58,19 +63,70 @@ def parse_kernel(name: str, *others: str) -> Kernel:
 def _single_kernel(part: re.Match[str], name: str, others: tuple[str, ...]) -> Kernel:
     """Return the kernel of a part, such as ``rbf(2.0).on(width)``."""
     kind, value = part["kind"], part["value"]
+    head = KIND.match(kind)
+    if head is not None and head[0] in KERNELS and head[0] != kind:  # such as rbf-linear
+        raise ValueError(f"the kernel {name!r} {_fault_at(name, part.start('kind'), others)}")
     if kind not in KERNELS:
-        where = f" in {name!r}" if kind != name else ""
-        known = ", ".join((*others, *KERNELS))
-        raise ValueError(
-            f"unknown kernel {kind!r}{where}; choose from {known}, or sums and products such as rbf*linear+white."
-        )
+        raise ValueError(_unknown_kernel_message(kind, name, others))
     kernel = KERNELS[kind]()
     if value is not None:
-        takes = next((field for field in ("period", "lengthscale") if field in vars(kernel)), None)
+        takes = _number_of(kind)
         if takes is None:
-            raise ValueError(f"the kernel {kind!r} in {name!r} takes no number; leave the number out.")
+            raise ValueError(f"the kernel {name!r} has the number {value} after {kind!r}; {_remedy_for_number(kind)}")
         kernel = KERNELS[kind](**{takes: float(value)})
     if part["columns"] is None:
         return kernel
     columns = [x for found in COLUMN.finditer(part["columns"]) for x in found.groups() if x is not None]
     return kernel.on(tuple(map(str.strip, columns)))
+
+
+def _number_of(kind: str) -> str | None:
+    """Return the name of the parameter that the number in parentheses sets, or None if the kernel takes no number."""
+    return next((field for field in ("period", "lengthscale") if field in vars(KERNELS[kind]())), None)
+
+
+def _remedy_for_number(kind: str) -> str:
+    takes = _number_of(kind)
+    if takes is not None:
+        return f"write one positive number there, the {takes}, as in '{kind}(2.0)'."
+    numbers = ", ".join(one for one in KERNELS if _number_of(one))
+    return f"leave out the parentheses, because only {numbers} take a number."
+
+
+def _unknown_kernel_message(kind: str, name: str, others: tuple[str, ...]) -> str:
+    where = f" in {name!r}" if kind != name else ""
+    if kind in others:
+        return f"the kernel {name!r} combines {kind!r} with other kernels; write {kind!r} alone, or leave it out."
+    if re.fullmatch(r"[\d.,]+", kind):
+        remedy = "leave the number out, because variances are learned"
+        return f"the kernel {name!r} has the number {kind} where a kernel should be; {remedy}."
+    remedy = name_remedy(kind, [*others, *KERNELS])
+    also = "" if remedy.endswith("?") else ", or sums and products such as rbf*linear+white."
+    return f"unknown kernel {kind!r}{where}; {remedy.removesuffix('.') if also else remedy}{also}"
+
+
+def _fault_at(name: str, at: int, others: tuple[str, ...]) -> str:
+    """Describe what is wrong with the text of a kernel, of which the part that begins at `at` is not valid."""
+    before, rest = name[:at].strip(), name[at:].strip()
+    if not rest:
+        wrong = f"ends with {before[-1]!r}" if before else "is an empty text"
+        return f"{wrong}; write the name of a kernel there, as in 'rbf*linear + white'."
+    if rest[0] in "+*":
+        place = f"after {before[-1]!r}" if before else "at its beginning"
+        return f"has {rest[0]!r} {place}, where a kernel should be; leave it out, or write a kernel before it."
+    if rest[0] == "(":
+        return "has parentheses around kernels; write out the products, as in 'rbf*white + linear*white'."
+    found = KIND.match(rest)
+    kind, tail = (found[0], rest[found.end() :].strip()) if found else (rest, "")
+    if kind not in KERNELS:
+        return f"has {rest!r} where a kernel should be; {_unknown_kernel_message(kind, name, others)}"
+    inner, end, after = tail[1:].partition(")")
+    if tail.startswith("(") and not (end and re.fullmatch(VALUE, inner.strip())):
+        held = repr(inner.strip()) if inner.strip() else "nothing"
+        left_open = "" if end else ", which are not closed"
+        return f"has {held} in parentheses after {kind!r}{left_open}; {_remedy_for_number(kind)}"
+    if tail.startswith("("):
+        tail = after.strip()
+    if tail.startswith("."):
+        return f"has {tail!r} after {kind!r}; columns are written as in '{kind}.on(width, height)'."
+    return f"has {tail!r} after {kind!r}; join kernels by + or *, as in 'rbf*linear + white'."

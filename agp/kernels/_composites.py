@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_instance
 from agp.kernels._base import Kernel
 from agp.kernels._features import Features, features_of
 from agp.kernels._linearisation import (
@@ -45,6 +46,13 @@ class _Composite(Kernel):
     parts: tuple[Kernel, ...]
     takes_groups: ClassVar[bool] = True
     _join: ClassVar[Callable[[Any, list[Linearisation]], Linearisation]]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, tuple) or not self.parts:
+            name = type(self).__name__
+            raise TypeError(f"parts of {name} is {self.parts!r}, but must be a tuple of kernels, such as (RBF(),).")
+        for i, part in enumerate(self.parts):
+            check_instance(f"parts[{i}]", part, Kernel)
 
     def _pull_parts(self, pulls: list[Pullback], part_bars: Iterable[Array]) -> tuple[Any, ...]:
         bars: list[Any] = []
@@ -219,6 +227,9 @@ class Scaled(Kernel):
     variance: Array = tree.param(POSITIVE)
     kernel: Kernel
     takes_groups: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_instance("kernel", self.kernel, Kernel)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         return self._scale_parts(*evaluate(self.kernel, X, Z))

@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
+from agp.checks import check_instance
 from agp.kernels._base import Kernel
 from agp.kernels._composites import evaluate
 from agp.kernels._linearisation import Linearisation
@@ -16,6 +17,10 @@ class OfInputs(Kernel):
     """Base class for kernels k(g(x), g(z)), with another kernel k and a function g."""
 
     kernel: Kernel
+
+    def __post_init__(self) -> None:
+        check_instance("kernel", self.kernel, Kernel)
+
     takes_groups: ClassVar[bool] = True
 
     @abstractmethod

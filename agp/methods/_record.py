@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from agp.errors import name_remedy
 from agp.models import Model
 from agp.updates import Update
 
@@ -84,7 +85,7 @@ class Method:
             )
         if unknown := [name for name in self.takes if name not in OPTIONS]:
             raise ValueError(
-                f"takes of the method {self.name} contains {unknown[0]!r}; choose from {', '.join(OPTIONS)}."
+                f"takes of the method {self.name} contains {unknown[0]!r}; {name_remedy(unknown[0], OPTIONS)}"
             )
 
     def summary(self) -> tuple[str, str, str, str, str]:

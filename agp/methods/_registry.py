@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agp.backend import Array
+from agp.errors import unknown_name_message
 from agp.io import SOURCES, known_classes
 from agp.kernels import Kernel, parse_kernel
 from agp.likelihoods import Likelihood
@@ -82,7 +83,9 @@ def build(
     `options` are arguments in `OPTIONS`. None, and arguments that the method does not take, are left out.
     """
     if unknown := options.keys() - set(OPTIONS):
-        raise TypeError(f"unknown argument {min(unknown)!r}; choose from {', '.join(OPTIONS)}.")
+        raise TypeError(unknown_name_message("argument", min(unknown), OPTIONS))
+    if method not in METHODS:
+        raise ValueError(unknown_name_message("method", method, METHODS))
     record = METHODS[method]
     kernel = parse_kernel(kernel) if isinstance(kernel, str) else kernel
     given = {name: x for name, x in options.items() if x is not None and name in record.takes}

@@ -8,7 +8,7 @@ from agp import tree
 from agp.actions import Actions, FixedActions, Init, Layout, Policy, initialise_blocks, order_rows
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import Batch, Loss, computation_aware_bound, projection_of, support_moments, targets_of
-from agp.checks import as_columns, check_test_inputs, check_whole
+from agp.checks import as_columns, check_choice, check_test_inputs, check_whole
 from agp.chunking import budget, column_spreads, mebibytes, tile_rows
 from agp.linalg import nonnegative
 from agp.models._gpr import GPR
@@ -159,8 +159,7 @@ class CaGP(WithData, InverseOwner):
         """
         _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
-            if value not in get_args(known):
-                raise ValueError(f"unknown {name} {value!r}; choose from {', '.join(get_args(known))}.")
+            check_choice(name, value, get_args(known))
         data = prepare_regression(cls, X, y, parts)
         fields, N = exact_parts(data), X.shape[0]
         check_without_white(cls, fields["kernel"], X)

@@ -6,13 +6,14 @@ an `Argument`. `Model` passes such constructors to `complete_constructor`, which
 signature and to the docstring.
 """
 
-import difflib
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple, Unpack, get_args, get_origin, get_type_hints
+
+from agp.errors import check_call_of
 
 SECTION = re.compile(r"\n\n(Parameters|Raises)\n-+\n")
 SOURCE = re.compile(r"\n\nSource:")
@@ -52,15 +53,13 @@ def complete_constructor(f: Callable[..., Any], /) -> Callable[..., Any]:
     if shared is None:
         return f
     own = [p for p in inspect.signature(f).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    options = dict.fromkeys([p.name for p in own if p.kind is p.KEYWORD_ONLY] + list(shared))
+    options = {p.name for p in own if p.kind is p.KEYWORD_ONLY} | shared.keys()
     defaults = {name: argument.default for name, (_, argument) in shared.items()}
 
     @wraps(f)
     def construct(cls: type, *args: Any, **kwargs: Any) -> Any:
-        for name in kwargs:
-            if name not in options:
-                msg = f"{cls.__name__}.{f.__name__}() got an unexpected keyword argument {name!r}; "
-                raise TypeError(msg + _remedy(name, own, options))
+        if not kwargs.keys() <= options:
+            check_call_of(construct, (cls, *args), kwargs)
         return f(cls, *args, **defaults | kwargs)
 
     del construct.__wrapped__  # tools would read the source of f, which lacks arguments
@@ -78,13 +77,6 @@ def _shared_arguments(f: Any) -> dict[str, tuple[Any, Argument]] | None:
         return None
     entries = get_type_hints(get_args(last.annotation)[0], include_extras=True)
     return {name: (hint.__origin__, hint.__metadata__[0]) for name, hint in entries.items()}
-
-
-def _remedy(name: str, own: list[inspect.Parameter], options: Iterable[str]) -> str:
-    if name in [p.name for p in own]:
-        return f"pass {name} by position."
-    close = difflib.get_close_matches(name, options, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"the arguments are {', '.join(options)}."
 
 
 def _complete_docstring(text: str, shared: dict[str, tuple[Any, Argument]]) -> str:

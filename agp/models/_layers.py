@@ -6,13 +6,13 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
-from agp.checks import check_whole
+from agp.checks import check_instance, check_whole
 from agp.chunking import column_spreads
 from agp.inducing import Inducing, Patches, PatchGrid, some_rows
 from agp.kernels import RBF, Kernel
 from agp.means import Projection
 from agp.models._groups import group_sizes, start_of_groups
-from agp.models._start import Observed, check_instance, sparse_process
+from agp.models._start import Observed, sparse_process
 from agp.posteriors import find_posterior, start_of
 from agp.processes import Deep, FixedMap, Patchwise, Process, Sparse, Stack
 from agp.starts import principal_directions
@@ -44,7 +44,7 @@ def settings_by_layer(data: Observed, own: dict[str, Any], layers: int) -> list[
         for i in range(layers)
     ]
     for choice in found:
-        check_instance("kernel", choice["kernel"], Kernel)
+        check_instance("kernel", choice["kernel"], Kernel, optional=True)
     return found
 
 

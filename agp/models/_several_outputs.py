@@ -6,9 +6,10 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
-from agp.checks import check_whole, usable
+from agp.checks import check_instance, check_whole, usable
+from agp.errors import unknown_name_message
 from agp.kernels import Kernel
-from agp.models._start import Observed, check_instance, sparse_kernel, sparse_process
+from agp.models._start import Observed, sparse_kernel, sparse_process
 from agp.processes import LinearMixing, Process, Sparse, Stack
 from agp.starts import correlation_root
 from agp.tree import detach
@@ -87,9 +88,7 @@ def _resolve_outputs(outputs: Outputs, data: Observed) -> str | Coregionalised:
     if outputs is None or outputs == "shared":
         return "shared"
     if not isinstance(outputs, Coregionalised) and outputs not in MODELS_OF_OUTPUTS:
-        raise ValueError(
-            f"unknown outputs {outputs!r}; choose from {', '.join(MODELS_OF_OUTPUTS)}, or agp.Coregionalised(...)."
-        )
+        raise ValueError(unknown_name_message("outputs", outputs, [*MODELS_OF_OUTPUTS, "agp.Coregionalised(...)"]))
     if data.outputs < 2:
         raise ValueError(
             f"outputs is {outputs!r}, but y has only one output; omit outputs=, or pass y with several columns."
@@ -102,7 +101,7 @@ def _one_kernel(kernel: Any, outputs: str) -> Kernel | None:
         raise ValueError(
             f"kernel has {len(kernel)} entries, but outputs={outputs!r} uses only one kernel; pass one kernel."
         )
-    check_instance("kernel", kernel, Kernel)
+    check_instance("kernel", kernel, Kernel, optional=True)
     return kernel
 
 
@@ -113,7 +112,7 @@ def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
         )
     several = kernel if isinstance(kernel, (list, tuple)) else [kernel] * count
     for one in several:
-        check_instance("kernel", one, Kernel)
+        check_instance("kernel", one, Kernel, optional=True)
     return several
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of, like, to_numpy
-from agp.checks import as_columns, check_data, known_of_rows, usable
+from agp.checks import as_columns, check_data, check_instance, known_of_rows, usable
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
@@ -61,7 +61,7 @@ def prepare_data(X: Array, y: Array, parts: Mapping[str, Any], /, *, by_output: 
     the kernel, likelihood or mean function has the wrong type.
     """
     for name, kind in (("kernel", Kernel), ("likelihood", Likelihood), ("mean_function", Mean)):
-        check_instance(name, parts.get(name), kind)
+        check_instance(name, parts.get(name), kind, optional=True)
     likelihood: Likelihood = Gaussian() if parts["likelihood"] is None else parts["likelihood"]
     X, y = valid_data(X, y, missing=likelihood.missing)
     likelihood.check_targets(y)
@@ -218,13 +218,6 @@ def _moments_of_observed(values: Array) -> tuple[Array, Array, Array]:
     deviation = xp.where(absent, zero, values - level)
     variance = xp.sum(deviation * deviation, axis=0) / count
     return level, variance, xp.max(xp.abs(known), axis=0)
-
-
-def check_instance(name: str, x: Any, kind: type) -> None:
-    """Raise TypeError unless x is None or an instance of `kind`."""
-    if x is not None and not isinstance(x, kind):
-        hint = f"; write {x.__name__}()" if isinstance(x, type) else ""
-        raise TypeError(f"{name} is {x!r}, but must be an instance of agp's {kind.__name__}{hint}.")
 
 
 def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from agp.backend import Array
+from agp.errors import unknown_name_message
 from agp.posteriors._base import Posterior
 
 
@@ -32,8 +33,8 @@ def find_posterior(name: Any, /) -> Any:
     if not isinstance(name, str):
         return name
     if _plain(name) not in _public_classes():
-        known = ", ".join(sorted(cls.__name__ for cls in _public_classes().values()))
-        raise ValueError(f"unknown posterior {name!r}; choose from {known}.")
+        known = sorted(cls.__name__ for cls in _public_classes().values())
+        raise ValueError(unknown_name_message("posterior", name, known))
     return _public_classes()[_plain(name)]
 
 

@@ -75,11 +75,8 @@ def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
     for pattern, prior in pairs:
         matching = [leaf for leaf in parameters if tree.matches(leaf.name, pattern)]
         if not matching:
-            names = ", ".join(leaf.name for leaf in parameters)
-            raise ValueError(
-                f"priors contains {pattern!r}: {prior}, but no parameter matches {pattern!r}; the parameters are "
-                f"{names}."
-            )
+            said = tree.no_match_message(pattern, [leaf.name for leaf in parameters])
+            raise ValueError(f"priors contains {pattern!r}: {prior}, but {said}")
     found_priors = []
     for leaf in parameters:
         found = next(((pattern, prior) for pattern, prior in pairs if tree.matches(leaf.name, pattern)), None)

@@ -13,6 +13,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend
+from agp.errors import check_call_of
 from agp.repairs._reports import Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,7 +60,11 @@ def public(
                     settings.enter_context(B.context(x))
             if ignore is not None:
                 settings.enter_context(np.errstate(**_ignored_conditions(warnings=ignore == "warnings")))
-            result = call(*args, **kwargs)
+            try:
+                result = call(*args, **kwargs)
+            except TypeError:
+                check_call_of(call, args, kwargs)
+                raise
         if reports:
             Tally(reports).tell()
         return _in_context(result, B, x)

@@ -11,7 +11,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.checks import check_choice, check_positive, check_weights, check_whole, known_of_rows
+from agp.checks import check_choice, check_instance, check_positive, check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
 from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.inducing import Points
@@ -280,8 +280,8 @@ def _checked_times(times: Iterable[int], X: Array) -> tuple[int, ...]:
 
 def _check_kernel_and_priors(kernel: Any, priors: Any) -> None:
     """Raise TypeError unless the kernel is "auto" or a kernel, and the priors are "auto", None or a dictionary."""
-    if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
-        raise TypeError(f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel.")
+    if not (isinstance(kernel, str) and kernel == "auto"):
+        check_instance("kernel", kernel, Kernel, other="'auto' or ")
     if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
         raise TypeError(f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors.")
 

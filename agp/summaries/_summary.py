@@ -171,7 +171,7 @@ def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -
     names = [leaf.name for leaf in leaves if leaf.role == "parameter"]
     for pattern in patterns:
         if not any(tree.matches(name, pattern) for name in names):
-            raise ValueError(f"no parameter matches {pattern!r}; choose from {', '.join(names)}.")
+            raise ValueError(tree.no_match_message(pattern, names))
     pairs = assign_priors(model) if "priors" in vars(model) else []  # parts of models have no priors
     priors = {leaf.name: repr(prior) for leaf, prior in pairs}
     units = [leaf.unit for leaf in leaves if leaf.unit is not None]  # shown in their own column

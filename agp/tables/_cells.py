@@ -138,7 +138,9 @@ class Column:
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
         """The cells [N] of a column of numbers or Booleans, with NaN for missing cells."""
-        return (self.series if self.dtype == nw.Float64 else self.series.cast(nw.Float64)).to_numpy()
+        if self.dtype == nw.Float64 or (self.dtype.is_integer() and self.series.implementation.is_pyarrow()):
+            return self.series.to_numpy().astype(np.float64, copy=False)  # pyarrow does not cast large whole numbers
+        return self.series.cast(nw.Float64).to_numpy()
 
     @property
     def is_text(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.errors import ColumnWarning, quote
+from agp.errors import ColumnWarning, name_remedy, quote
 from agp.repairs import outside
 from agp.tables._cells import (
     CATEGORY,
@@ -170,8 +170,8 @@ class Columns:
         Raise ColumnError for columns and cells that cannot be used, and ValueError if no column is left.
         """
         if unknown := sorted({*self.keep} - {*frame.columns}, key=str):
-            names = ", ".join(map(str, frame.columns[:30]))[:200]
-            raise ValueError(f"keep names the column {quote(unknown[0])}, but the columns are {names}.")
+            remedy = name_remedy(unknown[0], frame.columns, "the columns are")
+            raise ValueError(f"keep names the column {quote(unknown[0])}, which the table does not have; {remedy}")
         self.table = [*frame.columns]
         columns = {name: plain_column(frame.get_column(name)) for name in self.table}
         remark_on = {name: self._learn_column(name, column) for name, column in columns.items()}

@@ -1,8 +1,6 @@
 """Reading tables from files with pandas: text, Parquet, Arrow, JSON lines, spreadsheets, and NumPy arrays."""
 
 import contextlib
-import difflib
-import itertools
 import json
 import os
 import warnings
@@ -17,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.errors import DISTRIBUTION, quote, require
+from agp.errors import DISTRIBUTION, name_remedy, quote, require
 from agp.tables._cells import ColumnError, nw
 from agp.tables._text import COMPRESSIONS, NUMBER, Dialect, line_of, open_binary, read_text
 
@@ -28,8 +26,6 @@ SHEETS = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".ods": "odf
 TABLES = (*TEXT, *PARQUET, *NPZ, *ARROW, *JSON, *SHEETS)
 TABLES += tuple(kind + packed for kind in (*TEXT, *JSON) for packed in COMPRESSIONS)
 """The file name endings of tables."""
-MAX_LISTED = 30
-"""Maximum number of columns that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -125,19 +121,14 @@ def check_file(path: str | Path) -> None:
 def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
     """Return an error message for an unknown column. It lists similar names or, if there are none, all names."""
     there = [str(column) for column in columns]
-    near = [column for column in there if len(column) <= 2 * len(name)]  # others are no matches, and cost time
-    close = difflib.get_close_matches(name, near, n=3, cutoff=0.6)
-    close += [column for column in there if column.lower() == name.lower() and column not in close]
-    if close:
-        return f"{path}: it has no column {quote(name)}; did you mean {' or '.join(map(quote, close[:3]))}?"
-    shown = [quote(column)[1:-1] for column in itertools.islice(there, MAX_LISTED)]
-    listed = f"{', '.join(shown)}{', ...' if len(there) > MAX_LISTED else ''}"
-    hint = "."
+    said = f"{path}: it has no column {quote(name)}; {name_remedy(name, there, 'its columns are')}"
+    if said.endswith("?"):
+        return said
     if any(NUMBER.fullmatch(column) for column in there):
-        hint = ". Is the header line missing?"
-    elif len(there) == 1:
-        hint = ". Is the separator something other than a comma, a semicolon, a tab or a bar?"
-    return f"{path}: it has no column {quote(name)}; its columns are {listed}{hint}"
+        return f"{said} Is the header line missing?"
+    if len(there) == 1:
+        return f"{said} Is the separator something other than a comma, a semicolon, a tab or a bar?"
+    return said
 
 
 def _pandas() -> Any:

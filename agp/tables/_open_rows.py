@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array
-from agp.errors import require
+from agp.errors import name_remedy, require
 from agp.tables._files import ending_of, unknown_column_message
 
 KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
@@ -155,5 +155,5 @@ def _member(group: Any, kind: type, dataset: str | None, name: str) -> Any:
         return group[known[0]]
     if dataset not in known:
         asked = "no array was chosen" if dataset is None else f"it has no array {dataset!r}"
-        raise ValueError(f"{name}: {asked}; set dataset to one of {', '.join(known) or 'none'}.")
+        raise ValueError(f"{name}: {asked}; {name_remedy(dataset, known or ['none'], 'set dataset to one of')}")
     return group[dataset]

@@ -73,4 +73,4 @@ from agp.tree._parts import Part
 from agp.tree._plans import join_path
 from agp.tree._raw import zero_leaves
 from agp.tree._text import outline, settings, structure
-from agp.tree._walks import constraints, holds_arrays, patterns
+from agp.tree._walks import constraints, holds_arrays, no_match_message, patterns

@@ -1,11 +1,9 @@
 """The decorator of model classes, and the functions that declare their fields."""
 
 import dataclasses
-import inspect
-from collections.abc import Callable
-from functools import wraps
 from typing import Any, TypeVar, dataclass_transform
 
+from agp.errors import explain_arguments
 from agp.tree._constraints import POSITIVE, REAL, Constraint
 from agp.tree._fields import FIELDS, WATCHERS, Field
 from agp.tree._text import text_of
@@ -83,7 +81,7 @@ def model(cls: type[T]) -> type[T]:
     """
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
     cls.__repr__ = text_of  # type: ignore[method-assign]
-    cls.__init__ = _explain_arguments(cls)  # type: ignore[method-assign]
+    explain_arguments(cls)
     fields = tuple(Field(f.name, *f.metadata.get("agp", ())) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
     units = {field.name for field in fields if field.is_unit}
     for field in fields:
@@ -95,24 +93,3 @@ def model(cls: type[T]) -> type[T]:
     for watcher in WATCHERS:
         watcher(cls)
     return cls
-
-
-def _explain_arguments(cls: type) -> Callable[..., None]:
-    """Wrap the constructor of a class, so that errors about missing or unknown arguments contain a remedy."""
-    init = cls.__init__
-
-    @wraps(init)
-    def explained(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            init(self, *args, **kwargs)
-        except TypeError:
-            signature = inspect.signature(init)
-            try:
-                signature.bind(self, *args, **kwargs)
-            except TypeError as error:
-                fields = ", ".join(list(signature.parameters)[1:])
-                remedy = getattr(cls, "_built_by", f"the arguments are {fields}").format(name=cls.__name__)
-                raise TypeError(f"{cls.__name__}: {error}; {remedy}.") from None
-            raise
-
-    return explained

@@ -5,6 +5,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from agp.errors import name_remedy
 from agp.tree._constraints import Constraint
 from agp.tree._fields import FIELDS, Field, fields_of, from_fields, is_branch
 
@@ -115,8 +116,9 @@ class Plan:
             if standing is None or value is None:
                 standing, alike = standing or self.empty.get(name), False
             if standing is None:
-                unknown = ", ".join(sorted(new.keys() - self.leaves.keys() - self.empty.keys()))
-                raise KeyError(f"the model has no leaf {unknown}; its leaves are {', '.join(self.leaves)}.")
+                unknown = sorted(new.keys() - self.leaves.keys() - self.empty.keys())
+                remedy = name_remedy(unknown[0], self.leaves, "its leaves are")
+                raise KeyError(f"the model has no leaf {', '.join(unknown)}; {remedy}")
             _, place, field = standing
             if place not in changed:
                 changed[place] = dict(vars(nodes[place]))

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of
+from agp.errors import name_remedy, similar_names
 from agp.tree._constraints import Constraint
 from agp.tree._fields import FIELDS, NO_ARRAY
 from agp.tree._plans import plan_of
@@ -95,6 +96,18 @@ def matches(name: str, pattern: str, /) -> bool:
     For example, ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` matches ``process.inducing.Z``.
     """
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
+
+
+def no_match_message(pattern: str, names: Iterable[str], /) -> str:
+    """Return the message that no parameter matches a pattern: similar names or, if there are none, all names."""
+    whole = list(names)
+    known: dict[str, None] = {}
+    for name in whole:
+        parts = name.split(".")
+        ends = [parts[i:] for i in reversed(range(len(parts)))]
+        known |= dict.fromkeys([".".join(end) for end in ends] + [f"{end[0]}.*" for end in ends if len(end) > 1])
+    remedy = name_remedy(pattern, known if similar_names(pattern, known) else whole, "the parameters are")
+    return f"no parameter matches {pattern!r}; {remedy}"
 
 
 def patterns(one_or_more: str | Iterable[str], /) -> tuple[str, ...]:

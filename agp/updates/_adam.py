@@ -137,7 +137,7 @@ class Adam:
         for patterns, names in ((self.groups, parameters), (self.frozen, freezable)):
             for pattern in patterns:
                 if not any(tree.matches(name, pattern) for name in names):
-                    raise ValueError(f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}.")
+                    raise ValueError(tree.no_match_message(pattern, parameters))
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
         natural = set() if self.natural is None else set(stepping_leaves(model, tuple(self.frozen)))

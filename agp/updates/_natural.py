@@ -8,6 +8,7 @@ from typing import Any, Literal
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import Batch
+from agp.checks import check_choice
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.posteriors import KeepsSums, NaturalSteps, Posterior, RootSteps, SiteHolder
 from agp.repairs import collect_reports, propagate_reports
@@ -66,8 +67,7 @@ class NaturalGradient:
 
     def __post_init__(self) -> None:
         check_step(self.rate, "a natural-gradient")
-        if self.coordinates not in ("natural", "root"):
-            raise ValueError(f"unknown coordinates {self.coordinates!r}; choose 'natural' or 'root'.")
+        check_choice("coordinates", self.coordinates, ("natural", "root"))
 
     @staticmethod
     def stepping(model: Any, /) -> dict[str, NaturalSteps]:
