@@ -160,10 +160,10 @@ def _fault_of_call(
     return f"needs {join_words(absent)}; {call}."
 
 
-def explain_arguments(cls: type[T], /) -> type[T]:
+def explain_arguments(cls: type[T], remedy: str = "", /) -> type[T]:
     """Decorate a class, so that errors about the arguments of its constructor are one sentence with a remedy.
 
-    The optional class attribute ``_built_by`` is the remedy; ``{name}`` in it stands for the name of the class.
+    `remedy` says how users build an instance.
     """
     init: Callable[..., None] = cls.__init__
 
@@ -172,7 +172,6 @@ def explain_arguments(cls: type[T], /) -> type[T]:
         try:
             init(self, *args, **kwargs)
         except TypeError:
-            remedy = getattr(cls, "_built_by", "").format(name=cls.__name__)
             check_call(cls.__name__, _signature_without_first(init), args, kwargs, remedy)
             raise
 

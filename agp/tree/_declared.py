@@ -81,7 +81,7 @@ def model(cls: type[T]) -> type[T]:
     """
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
     cls.__repr__ = text_of  # type: ignore[method-assign]
-    explain_arguments(cls)
+    explain_arguments(cls, getattr(cls, "_built_by", "").format(name=cls.__name__))
     fields = tuple(Field(f.name, *f.metadata.get("agp", ())) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
     units = {field.name for field in fields if field.is_unit}
     for field in fields:

@@ -450,7 +450,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command, fit):
 
 BAD = {
     "no file": (None, [], "there is no file t.csv"),
-    "no target": (TABLE.rename(columns={"sound": "Sound level"}), [], "no column 'sound'; its columns are size, kind"),
+    "no target": (TABLE.rename(columns={"sound": "Sound level"}), [], "no column 'sound'; did you mean 'Sound level'?"),
     "close": (TABLE.rename(columns={"sound": "sounds"}), [], "no column 'sound'; did you mean 'sounds'?"),
     "case": (TABLE.rename(columns={"sound": "SOUND"}), [], "did you mean 'SOUND'?"),
     "one row": (TABLE.head(1), [], "has 1 row with a target; at least two are needed for training"),
@@ -494,7 +494,7 @@ BAD = {
         ["--method", "gpr"],
         "the method gpr is only for regression; use",
     ),
-    "method": (TABLE, ["--method", "svgpp"], "argument --method: invalid choice: 'svgpp'"),
+    "method": (TABLE, ["--method", "svgpp"], "argument --method: unknown method 'svgpp'; did you mean"),
     "layers": (TABLE, ["--layers", "0"], "--layers: must be a whole number of at least 1, not '0'"),
     "layers of auto": (TABLE, ["--layers", "2"], "which auto selects, has no layers; leave it out, or use deep-msvgp"),
     "no layers": (
@@ -506,7 +506,7 @@ BAD = {
     "large share": (TABLE, ["--test-share", "0.99"], "which leaves 1 of 60 rows for training"),
     "steps": (TABLE, ["--max-steps", "0"], "--max-steps: must be a whole number of at least 1, not '0'"),
     "tolerance": (TABLE, ["--tolerance", "nan"], "--tolerance: must be a finite number above zero, not 'nan'"),
-    "backend": (TABLE, ["--backend", "numpi"], "unknown backend 'numpi'; use one of"),
+    "backend": (TABLE, ["--backend", "numpi"], "unknown backend 'numpi'; did you mean 'numpy'?"),
     "alone": (TABLE[["sound"]], [], "has only the target column"),
     "all alone": (TABLE[["sound", "size"]], ["--target", "size"], "has only target columns"),
     "twice": (TABLE, ["--target", "sound"], "--target names 'sound' twice; name each column once"),
@@ -973,7 +973,12 @@ def test_the_largest_seed_is_taken(fit):
 def test_wrong_arguments_are_one_sentence(capsys):
     for arguments, said in (
         (["fit", "t.csv"], "agp: the following arguments are required: --target, --out; see agp fit --help.\n"),
-        (["train"], "agp: argument COMMAND: invalid choice: 'train'"),
+        (["train"], "agp: unknown command 'train'; choose from fit, predict, describe, compare, methods, backends; see"),
+        (["fitt", "t.csv"], "agp: unknown command 'fitt'; did you mean 'fit'?\n"),
+        (["fit", "t.csv", "--traget", "y"], "agp: unknown option --traget; did you mean '--target'?\n"),
+        ([*FIT, "--kernal=rbf"], "agp: unknown option --kernal; did you mean '--kernel'?\n"),
+        ([*FIT, "--likelihood", "gausian"], "agp: argument --likelihood: unknown likelihood 'gausian'; did you mean"),
+        (["--versoin"], "agp: unknown option --versoin; did you mean '--version'?\n"),
         (["backends", "all"], "agp: unrecognized arguments: all; see agp backends --help.\n"),
         (
             [*FIT, "--seed", "x"],

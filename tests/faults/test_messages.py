@@ -118,24 +118,24 @@ MISTAKES = {
         'y has dtype bool, but must be .*; pass agp.to_backend(y, "numpy", dtype="float64")',
     ),
     "another width": Mistake(
-        lambda: built().predict(X[:, :1]), ValueError, "X has 1 columns, but the model was built for 2"
+        lambda: built().predict(X[:, :1]), ValueError, "X has 1 column, but the model was built for 2"
     ),
     # -- parts ----------------------------------------------------------------------------------------------------
     "instance of a posterior": Mistake(
         lambda: built(posterior=agp.posteriors.Whitened()),
         TypeError,
-        "Whitened: missing a required argument: 'mean'; pass the class itself with posterior=Whitened",
+        "Whitened() needs mean and scale; pass the class itself with posterior=Whitened",
     ),
     "constructor for from_data": Mistake(
         lambda: agp.SVGP(agp.RBF(), agp.Gaussian(), agp.posteriors.Whitened, X),
         TypeError,
-        "SVGP: too many positional arguments; SVGP.from_data(X, y) builds one",
+        "SVGP() takes only process, likelihood and priors by position, but got 4; SVGP.from_data(X, y) builds one",
     ),
     "kernel for a process": Mistake(
         lambda: agp.SVGP(agp.RBF(), agp.Gaussian()), TypeError, "must be a process .*; build a process with from_data"
     ),
     "arguments of a kernel": Mistake(
-        lambda: agp.RBF(1.0, 1.0, 1.0), TypeError, "RBF: too many .*; the arguments are variance, lengthscale"
+        lambda: agp.RBF(1.0, 1.0, 1.0), TypeError, "RBF() takes only variance and lengthscale by position, but got 3; pass others by name"
     ),
     "kernel without values": Mistake(
         lambda: agp.RBF()(X),
@@ -198,7 +198,7 @@ MISTAKES = {
     "frozen by no name": Mistake(
         lambda: agp.train(built(), X, Y, steps=1, updates=[Adam(frozen="kernels.*")]),
         ValueError,
-        "no parameter matches 'kernels.*'; the parameters are process.kernel.variance",
+        "no parameter matches 'kernels.*'; did you mean 'kernel.*'?",
     ),
     "part of q(u) frozen": Mistake(
         lambda: agp.recipe(built(posterior="marginal"), 5, frozen="posterior.mean")[0].init(
