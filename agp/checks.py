@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from agp import tree
-from agp.backend import Array, assume, backend_of, check_array_type, row_blocks
+from agp.backend import Array, assume, backend_of, backend_of_type, check_array_type, row_blocks
 from agp.errors import NonFiniteError, count_of, join_words, name_remedy, similar_names
 
 T = TypeVar("T", bound=Any)
@@ -24,22 +24,34 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
 
 
 def _as_float(value: Any) -> float:
-    return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else float("nan")
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return float(value)
+    is_number = backend_of_type(type(value)) is not None and value.shape == ()
+    return float(value) if is_number else float("nan")
 
 
-def check_levels(levels: Any) -> tuple[float, ...]:
+def check_level(level: Any, name: str = "level") -> float:
+    """Return the level as a float. Raise a ValueError, or a TypeError for lists, unless it is in (0, 1)."""
+    if isinstance(level, (list, tuple)):
+        raise TypeError(f"{name} is {level!r}, but must be one probability, such as 0.9; use quantiles for several.")
+    if not 0.0 < (found := _as_float(level)) < 1.0:
+        raise ValueError(f"{name} is {level!r}, but must be more than 0 and less than 1; write 95 % as 0.95.")
+    return found
+
+
+def check_levels(levels: Any, name: str = "levels") -> tuple[float, ...]:
     """Return levels as floats.
 
     Raise a TypeError unless the levels are a collection, and a ValueError unless all of them are in (0, 1).
     """
     if isinstance(levels, (str, numbers.Real)) or not isinstance(levels, Iterable):
-        raise TypeError(f"levels is {levels!r}, but must be a tuple of probabilities, such as (0.05, 0.95).")
+        raise TypeError(f"{name} is {levels!r}, but must be a tuple of probabilities, such as (0.05, 0.95).")
     given = tuple(levels)
     if not given:
-        raise ValueError("levels is empty, but must hold at least one probability, such as (0.05, 0.95).")
+        raise ValueError(f"{name} is empty, but must hold at least one probability, such as (0.05, 0.95).")
     for i, level in enumerate(given):
         if not 0.0 < _as_float(level) < 1.0:
-            raise ValueError(f"levels[{i}] is {level!r}, but must be more than 0 and less than 1; write 95 % as 0.95.")
+            raise ValueError(f"{name}[{i}] is {level!r}, but must be more than 0 and less than 1; write 95 % as 0.95.")
     return tuple(map(float, given))
 
 

@@ -1,7 +1,7 @@
 """Classification that follows scikit-learn's conventions."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_choice
-from agp.errors import explain_arguments
+from agp.errors import MAX_NAMES, explain_arguments
 from agp.estimators._arrays import as_output, fill_masked, is_foreign, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._distribution import At, Distribution
@@ -227,6 +227,8 @@ class GPClassifier(ClassifierMixin, Distribution):
         if reset and classes is None:
             self._learn_classes(labels, y)
         elif reset:
+            if isinstance(classes, str) or not isinstance(classes, Iterable):
+                raise TypeError(f"classes is {classes!r}, but must be a list of all labels.")
             self._learn_classes(_beside(classes, labels), classes)
         data = Observations(A, self._targets(labels, A), weights)
         if self.class_weight is not None:
@@ -286,13 +288,13 @@ class GPClassifier(ClassifierMixin, Distribution):
     def _targets(self, labels: Any, X: Array) -> Array:
         """Convert labels [N] to class numbers [N, 1] of the likelihood."""
         if not is_foreign(labels):
-            codes = LabelEncoder().fit(on_host(self.classes_)).transform(labels)
+            codes = _codes_of(labels, on_host(self.classes_))
             return asarray_like(np.argsort(self._order())[codes].astype(np.float64)[:, None], X)
         xp = backend_of(labels).xp
         found = labels[:, None] == _beside(self.classes_, labels)[None, :]
         if not bool(xp.all(xp.any(found, axis=1))):
             row = int(xp.argmin(xp.astype(xp.any(found, axis=1), xp.int64)))
-            raise ValueError(f"y has an unknown label in row {row}; the classes are {self.classes_.tolist()}.")
+            raise ValueError(_unknown_label_message(labels[row].tolist(), row, self.classes_))
         found = xp.stack([found[:, int(k)] for k in self._order()], axis=1)
         codes = xp.argmax(xp.astype(found, xp.int64), axis=1)[:, None]
         same = backend_of(labels) is backend_of(X)
@@ -314,6 +316,23 @@ class GPClassifier(ClassifierMixin, Distribution):
             return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1)
         mean = at.predictor.predict(at.X, observed=True).mean
         return backend_of(mean).xp.concat([1.0 - mean, mean], axis=1) if self.classes_.shape[0] == 2 else mean
+
+
+def _codes_of(labels: Any, classes: Any) -> Any:
+    """Return the positions [N] of the labels in the classes [C]. Raise ValueError if a label is not among them."""
+    at = {label: k for k, label in enumerate(classes.tolist())}
+    codes = [at.get(label, -1) for label in labels.tolist()]
+    if -1 in codes:
+        row = codes.index(-1)
+        raise ValueError(_unknown_label_message(labels.tolist()[row], row, classes))
+    return np.asarray(codes)
+
+
+def _unknown_label_message(label: Any, row: int, classes: Any) -> str:
+    known = classes.tolist()
+    shown = f"{', '.join(map(repr, known[:MAX_NAMES]))}{', ...' if len(known) > MAX_NAMES else ''}"
+    remedy = "correct it, or give all labels to the first call, in y or in classes"
+    return f"y has the label {label!r} in row {row}, but the classes are {shown}; {remedy}."
 
 
 def factors_of_classes(given: Any, classes: Any, totals: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.bounds import with_row_noise
-from agp.checks import check_whole
+from agp.checks import check_level, check_levels, check_whole
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
 from agp.estimators._observations import noise_variances, row_numbers
@@ -40,7 +40,7 @@ class Distribution(GPEstimator):
             trained noise variance of a Gaussian likelihood. None means 0.
         """
         at = self._predictor_at(X, exposure, noise)
-        found, host = at.predictor.quantile(at.X, tuple(quantiles), **at.known), at.host
+        found, host = at.predictor.quantile(at.X, check_levels(quantiles, "quantiles"), **at.known), at.host
         return self._reshape_targets(backend_of(found).xp.permute_dims(found, (1, 2, 0)), host=host)
 
     def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None, noise: Any = None) -> Any:
@@ -50,6 +50,7 @@ class Distribution(GPEstimator):
         For counts, the probability of the interval is at least `level`. The other arguments are those of
         `predict_quantiles`.
         """
+        level = check_level(level)
         return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure, noise)
 
     @public(repairs=False, ignore=None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_instance
 from agp.kernels._features import Features
 from agp.kernels._linearisation import Linearisation
 from agp.kernels._quadratic_forms import quadratic_forms
@@ -268,7 +269,7 @@ class Kernel(Stackable, tree.Part, ABC):
         from agp.kernels._active_dims import ActiveDims  # a subclass
 
         several = columns if isinstance(columns, Iterable) and not isinstance(columns, str) else (columns,)
-        kernel = ActiveDims(self, tuple(x if isinstance(x, str) else operator.index(x) for x in several))
+        kernel = ActiveDims(self, tuple(x if isinstance(x, str) else _column_number(x) for x in several))
         kernel.check_columns()
         return kernel
 
@@ -276,7 +277,7 @@ class Kernel(Stackable, tree.Part, ABC):
         from agp.kernels._composites import Sum, parts_of  # subclasses
 
         if not isinstance(other, Kernel):
-            return NotImplemented
+            return _refuse_operand(other, "the other term of a sum")
         return Sum((*parts_of(self, Sum), *parts_of(other, Sum)))
 
     def __mul__(self, other: Any) -> "Product | Scaled":
@@ -285,10 +286,26 @@ class Kernel(Stackable, tree.Part, ABC):
         if isinstance(other, Kernel):
             return Product((*parts_of(self, Product), *parts_of(other, Product)))
         if not isinstance(other, numbers.Real):
-            return NotImplemented
+            return _refuse_operand(other, "the other factor of a product")
         return Scaled(multiplier_of(other), self)
 
     __rmul__ = __mul__
+
+
+def _column_number(column: Any) -> int:
+    try:
+        return operator.index(column)
+    except TypeError:
+        raise TypeError(f"a column is {column!r}, but must be a whole number or a name; write on((0,)).") from None
+
+
+def _refuse_operand(other: Any, what: str) -> Any:
+    """Return NotImplemented, or raise TypeError for a class, a text or a number, which are common mistakes."""
+    if isinstance(other, (str, type)):
+        check_instance(what, other, Kernel)
+    if isinstance(other, numbers.Real):
+        raise TypeError(f"{what} is {other!r}, but must be a kernel; write Constant({other!r}).")
+    return NotImplemented
 
 
 class ConstantVariance(Kernel):

@@ -13,7 +13,7 @@ from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_
 from agp.checks import check_levels, check_whole
 from agp.distributions import Mixture, ObservationModel, marginal_mixture, mixture_cdf, mixture_crps, mixture_quantiles
 from agp.likelihoods._range import in_range
-from agp.repairs import public
+from agp.repairs import public, with_values
 
 Drawn = Mapping[str, Array] | None
 """Named noise arrays, as returned by `Likelihood.draws`; None for fixed noise."""
@@ -85,6 +85,11 @@ class Likelihood(tree.Part, ABC):
 
     missing: bool = False
     """Whether targets may be NaN, which marks them as unobserved. Otherwise NaN raises an error."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in {"expected_log_density", "predict", "predictive_log_density", "_sample"} & vars(cls).keys():
+            setattr(cls, name, with_values(vars(cls)[name], "likelihood.from_data(variance)"))
 
     def latents(self, columns: int, /) -> int:
         """Return the number P of latent functions for targets with K columns; by default P = K.

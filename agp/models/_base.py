@@ -5,16 +5,19 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
-from agp.backend import Array, Pullback, backend_of, like
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, check_array_type, find_backend, like
 from agp.bounds import Batch
 from agp.checks import (
     check_inputs,
+    check_instance,
     check_outputs,
     check_targets,
     check_test_inputs,
     known_of_rows,
 )
 from agp.gradient import GradientMode, bound_of_batch
+from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.models._constructor import complete_constructor, takes_shared_arguments
 from agp.predictors import FREQUENCIES, FunctionSamples, Predictor
@@ -75,6 +78,20 @@ class Model(ABC):
             if isinstance(build, classmethod) and (name == "from_data" or takes_shared_arguments(build.__func__)):
                 wrapped = classmethod(public(complete_constructor(build.__func__), repairs=False))
                 type.__setattr__(cls, name, wrapped)
+
+    def __post_init__(self) -> None:
+        """Check the parts, and convert leaves that are numbers or lists to arrays like the arrays among the leaves."""
+        for name, kind in (("kernel", Kernel), ("likelihood", Likelihood)):
+            if name in vars(self):
+                check_instance(name, vars(self)[name], kind)
+        leaves = tree.leaves(self)
+        if not any(type(x) in (float, int, list, tuple) for x in leaves.values()):
+            return
+        arrays = [x for x in leaves.values() if find_backend(x) is not None]
+        if not arrays:
+            check_array_type(*(("X", leaves["X"]) if "X" in leaves else next(iter(leaves.items()))))
+        for name, value in vars(tree.place_leaves(self, arrays[0])).items():
+            object.__setattr__(self, name, value)
 
     def _repr_html_(self) -> str:
         return html_with_fallback(lambda: summary_html(self), self)

@@ -104,6 +104,7 @@ class Ensemble(OfModels):
         for i, model in enumerate(self.models):
             if not isinstance(model, Model):
                 raise TypeError(f"entry {i} in the models of an Ensemble is {model!r}, but must be a model.")
+        super().__post_init__()
         self._check_equal("likelihoods", lambda model: _kind_of(model.likelihood))
 
     @property

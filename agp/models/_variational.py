@@ -72,6 +72,7 @@ class Variational(Model):
 
     def __post_init__(self) -> None:
         check_process("the process of a model", self.process)
+        super().__post_init__()
         if isinstance(self.likelihood, Likelihood) and self.likelihood.couples_outputs and self.process.correlated:
             raise ValueError(
                 f"{type(self.likelihood).__name__} needs independent latent functions, but those of "

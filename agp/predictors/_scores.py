@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agp.backend import Array, asarray_like, backend_of
+from agp.backend import Array, asarray_like, backend_of, find_backend
 from agp.bounds import Batch, with_row_noise
-from agp.checks import check_levels, check_whole
+from agp.checks import check_level, check_levels, check_whole
 from agp.predictors._by_rows import ByRows, moved_by
 from agp.predictors._mixture import average, log_average
 from agp.random import generator
@@ -45,7 +45,8 @@ class Scores(ByRows):
             For the reasons listed in `predict`, or if q is not between 0 and 1, or if the observations are classes,
             which have no order.
         """
-        levels = check_levels(tuple(q) if isinstance(q, Sequence) else (q,))
+        several = q.ndim > 0 if find_backend(q) else isinstance(q, Sequence) and not isinstance(q, str)
+        levels = check_levels(q, "q") if several else (check_level(q, "q"),)
 
         def found(
             moments: tuple[Array, Array], shares: Array | None, X: Array, offset: Array | None, noise: Array | None
@@ -58,7 +59,7 @@ class Scores(ByRows):
 
         names = ("quantiles",) * len(levels)
         each = self._in_chunks(found, X, memory, names, *self._by_row_terms(X, offset, noise))
-        return backend_of(each[0]).xp.stack(list(each)) if isinstance(q, Sequence) else each[0]
+        return backend_of(each[0]).xp.stack(list(each)) if several else each[0]
 
     def interval(
         self,
@@ -75,7 +76,7 @@ class Scores(ByRows):
         Returns the lower and the upper ends, both [..., N, K]. For counts, the probability is at least `level`. See
         `quantile` for the other arguments and the errors.
         """
-        (level,) = check_levels((level,))
+        level = check_level(level)
         q = (0.5 * (1.0 - level), 0.5 * (1.0 + level))
         ends = self.quantile(X, q, offset=offset, noise=noise, memory=memory)
         return ends[0, ...], ends[1, ...]

@@ -111,6 +111,19 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
     return evaluated
 
 
+def with_values(f: Callable[..., Any], start: str, /) -> Any:
+    """Decorate a method of an array x, so that leaves that are numbers become arrays like x.
+
+    The method raises TypeError if a leaf has no value. `start` is as for `at_inputs`.
+    """
+
+    @wraps(f)
+    def evaluated(self: Any, x: Array, /, *others: Any, **named: Any) -> Any:
+        return f(self if tree.holds_arrays(self) else _with_arrays(self, x, start), x, *others, **named)
+
+    return evaluated
+
+
 def _with_arrays(model: Any, X: Array, start: str) -> Any:
     """Convert leaves that are numbers to arrays like X; raise TypeError if a leaf has no value."""
     if absent := tree.missing(model):

@@ -53,7 +53,7 @@ class Stage(NamedTuple):
 M = TypeVar("M", bound=Model)
 
 
-@dataclass
+@dataclass(repr=False)
 class SearchResult(FitResult[M]):
     """Base class of results. `message` describes the model. `converged` is False if the fit ended early."""
 
@@ -85,7 +85,7 @@ class SearchResult(FitResult[M]):
         return "\n".join([*lines, self.message])
 
 
-@dataclass
+@dataclass(repr=False)
 class RegressionResult(SearchResult[GPR | GPRMixture | SVGP | NNGP | VIF]):
     """The result of `fit_regression`.
 
@@ -108,7 +108,7 @@ class RegressionResult(SearchResult[GPR | GPRMixture | SVGP | NNGP | VIF]):
         return names[type(self.model)]
 
 
-@dataclass
+@dataclass(repr=False)
 class ClassificationResult(SearchResult[Ensemble | TVGP | SVGP]):
     """The result of `fit_classification`. `kernel` names all kernels that the model averages."""
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.priors import assign_priors
@@ -220,9 +222,11 @@ def _entries(x: Any, shown: int, names: tuple[str, ...]) -> str | list[str]:
 
 def _host(x: Any) -> Any:
     """Convert a leaf to a NumPy array, or to text if its numbers are not available."""
+    if isinstance(x, (float, int, list, tuple)):  # the leaf is not yet an array
+        return np.asarray(x, dtype=np.float64)
     try:
         B = backend_of(x)
-    except TypeError:  # the leaf is not yet an array
+    except TypeError:  # the leaf has no value yet
         return repr(x)
     return to_numpy(x) if B.is_concrete(x) and not B.is_lazy else _shape(x)
 

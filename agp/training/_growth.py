@@ -169,7 +169,7 @@ class _Limits:
 # -- growth ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(repr=False)
 class GrowthResult(FitResult[ModelType]):
     """The result of `fit_growing`; `message` explains why the growth ended."""
 

@@ -16,6 +16,8 @@ ModelType = TypeVar("ModelType", bound=Model)
 
 SHOWN = 12
 """The maximum number of entries shown in notebooks for a list or a dictionary."""
+MAX_LISTED = 3
+"""The maximum number of entries in the text of a list."""
 FIRST = ("message", "converged", "learned", "bound", "kernel")
 """Fields that notebooks show first."""
 
@@ -43,7 +45,7 @@ def call_all(callbacks: Iterable[Callback], seen: Progress, /) -> bool:
 # -- results ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(repr=False)
 class Result(Generic[ModelType]):
     """The result of training. The trained model has the class of the given model."""
 
@@ -62,11 +64,15 @@ class Result(Generic[ModelType]):
     launched_singly: str = field(default="", kw_only=True)
     """The reason why no step was launched as a device graph; empty if any step was, or if the device has no graphs."""
 
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={_short(value)}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({fields})"
+
     def _repr_html_(self) -> str:
         return html_with_fallback(lambda: _result_html(self), self)
 
 
-@dataclass
+@dataclass(repr=False)
 class LBFGSResult(Result[ModelType]):
     """The result of `fit_lbfgs` or `fit_newton`; `steps` and `trace` are those of the best start.
 
@@ -86,6 +92,13 @@ class LBFGSResult(Result[ModelType]):
     """The number of trial points without a finite bound or gradient, by reason, over all starts."""
     bounds: list[float] = field(default_factory=list)
     """The final bound of each start; -inf for a start that failed."""
+
+
+def _short(value: Any) -> str:
+    """Return a field as text, with only the lengths of long lists."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name!r}: {_short(one)}' for name, one in value.items())}}}"
+    return f"[{len(value)} entries]" if isinstance(value, list) and len(value) > MAX_LISTED else repr(value)
 
 
 def _result_html(result: Result[Any]) -> str:

@@ -27,7 +27,7 @@ LOSS = 0.002
 """Inducing inputs move if `agp.updates.unexplained_nats` exceeds this many nats per datum."""
 
 
-@dataclass
+@dataclass(repr=False)
 class FitResult(Result[ModelType]):
     """The result of `fit`, with the reason why the training ended."""
 
