@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from agp import tree
 from agp.backend import Array, assume, backend_of, backend_of_type, check_array_type, row_blocks
-from agp.errors import NonFiniteError, count_of, join_words, name_remedy, similar_names
+from agp.errors import NonFiniteError, count_of, join_words, name_remedy, similar_names, there_are
 
 T = TypeVar("T", bound=Any)
 
@@ -224,7 +224,9 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
     if y.shape[0] != X.shape[0]:
-        raise ValueError(f"X has {X.shape[0]} rows, but y has {y.shape[0]}; pass one target for each row of X.")
+        raise ValueError(
+            f"X has {count_of(X.shape[0], 'row')}, but y has {y.shape[0]}; pass one target for each row of X."
+        )
     if finite:
         xp = backend_of(y).xp
         known = xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y
@@ -239,7 +241,8 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
     check_like("weights", weights, "X", X)
     if weights.shape[0] != X.shape[0]:
         raise ValueError(
-            f"X has {X.shape[0]} rows, but there are {weights.shape[0]} weights; pass one weight for each row."
+            f"X has {count_of(X.shape[0], 'row')}, but {there_are(weights.shape[0], 'weight')}; pass one weight for "
+            "each row."
         )
     xp = backend_of(weights).xp
     if finite and backend_of(weights).is_concrete(weights):
@@ -343,7 +346,9 @@ def check_outputs(likelihood: Any, y: Array, outputs: int) -> None:
     """Raise ValueError unless targets y [N, K] fit a model with `outputs` latent functions."""
     needed = likelihood.latents(y.shape[1])
     if needed != outputs:
-        raise ValueError(f"y has {needed} outputs, but the model has {outputs}; build a new model from these targets.")
+        raise ValueError(
+            f"y has {count_of(needed, 'output')}, but the model has {outputs}; build a new model from these targets."
+        )
     likelihood.check_outputs(needed)
 
 

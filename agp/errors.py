@@ -33,6 +33,8 @@ MAX_NAMES = 30
 MAX_SIMILAR, MIN_SIMILARITY, ALIKE = 3, 0.6, 0.1
 """The maximum number of names that a message suggests, the least similarity of each one, from 0 to 1, and how much less
 similar than the first one the others may be."""
+PLURALS = {"y": "ies", "axis": "axes", "ss": "sses"}
+"""Endings of nouns whose plural does not end in s alone."""
 DISTRIBUTION = "array-gp"
 """The name of this package on the package index; it is imported as ``agp``."""
 
@@ -113,8 +115,18 @@ def join_words(words: Iterable[str], last: str = "and") -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 row" and "2 rows"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """Return a number with its noun, such as "1 row", "2 rows" and "3 entries"."""
+    if number == 1:
+        return f"{number} {noun}"
+    plural = next(
+        (f"{noun.removesuffix(end)}{ends}" for end, ends in PLURALS.items() if noun.endswith(end)), f"{noun}s"
+    )
+    return f"{number} {plural}"
+
+
+def there_are(number: int, noun: str) -> str:
+    """Return a clause such as "there is 1 row" and "there are 2 rows"."""
+    return f"there {'is' if number == 1 else 'are'} {count_of(number, noun)}"
 
 
 # -- wrong calls ------------------------------------------------------------------------------------------------------
@@ -238,7 +250,9 @@ class Interrupted(KeyboardInterrupt):
     """Training was stopped from the keyboard. `result` holds everything up to the last finished step."""
 
     def __init__(self, result: Any) -> None:
-        super().__init__(f"training was interrupted after {result.steps} steps; `.result` holds the model so far")
+        super().__init__(
+            f"training was interrupted after {count_of(result.steps, 'step')}; `.result` holds the model so far"
+        )
         self.result = result
 
     def __reduce__(self) -> tuple[Any, ...]:  # by default, pickle passes the message to the constructor

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.backend import Array, to_numpy
+from agp.errors import count_of
 
 __all__ = [
     "Reliability",
@@ -153,6 +154,7 @@ def _several_classes(probability: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool
     classes = probability.shape[1]
     if not np.isin(y, np.arange(classes)).all():
         raise ValueError(
-            f"labels must be whole numbers from 0 to {classes - 1}, because probability has {classes} columns."
+            f"labels must be whole numbers from 0 to {classes - 1}, because probability has "
+            f"{count_of(classes, 'column')}."
         )
     return True

@@ -8,6 +8,7 @@ from agp.actions._dense import FixedActions
 from agp.backend import Array, asarray_like, backend_of, like, row_numbers
 from agp.checks import check_choice, check_whole
 from agp.chunking import mebibytes, row_ranges, rows_within, tile_rows
+from agp.errors import there_are
 from agp.linalg import nonnegative
 from agp.random import generator
 
@@ -33,7 +34,7 @@ def check_count(count: int, rows: int) -> int:
     """Return the number of actions; raise ValueError unless it is from 1 to the number of rows."""
     count = check_whole("count", count)
     if count > rows:
-        raise ValueError(f"count is {count}, but there are {rows} rows; use at most as many actions as rows.")
+        raise ValueError(f"count is {count}, but {there_are(rows, 'row')}; use at most as many actions as rows.")
     return count
 
 

@@ -11,7 +11,7 @@ from agp.cli._notes import Notes, notes_of
 from agp.cli._predict import read_for_model, read_targets
 from agp.cli._relevance import relevance
 from agp.cli._terminal import add_command, quote_names, say
-from agp.errors import FileError
+from agp.errors import FileError, count_of
 from agp.io import load_with_metadata
 from agp.models import Model
 from agp.summaries import summary
@@ -96,7 +96,8 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
         X, y = X[at >= 0].reset_index(drop=True), estimator.classes_[at[at >= 0]]
     if len(y) < MIN_ROWS:
         raise ValueError(
-            f"{table.path} has {len(y)} rows with {quote_names(notes.targets)}; at least {MIN_ROWS} rows are needed."
+            f"{table.path} has {count_of(len(y), 'row')} with {quote_names(notes.targets)}; at least {MIN_ROWS} "
+            "rows are needed."
         )
     say(a, *words)
     return X, y

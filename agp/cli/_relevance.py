@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from agp.cli._notes import Notes
+from agp.errors import count_of
 from agp.inspection import KernelRelevance, Lengthscale, PermutationImportance, kernel_relevance, permutation_importance
 from agp.summaries import text_table
 
@@ -107,7 +108,7 @@ def _meaning_of_kernel(found: KernelRelevance) -> list[str]:
         lines.append(f"lengthscale in the unit of the column{_sharing(found.lengthscales)}")
     if not found.reason:
         source = f"the curvature of the bound on {found.rows:,} rows"
-        source = f"{found.settings} settings of the hyperparameters" if found.settings else source
+        source = f"{count_of(found.settings, 'setting')} of the hyperparameters" if found.settings else source
         return [*lines, f"±, (to)     one standard deviation; for the kernel, from {source}"]
     remedy = "; name the training table: agp describe MODEL TABLE" if "pass X and y" in found.reason else ""
     return [*lines, f"error bars  not available for the kernel: {found.reason.partition(';')[0]}{remedy}"]

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from agp.backend import Array, asarray_like, backend_of
 from agp.checks import check_results, check_whole
-from agp.errors import unknown_name_message
+from agp.errors import count_of, unknown_name_message
 from agp.estimators._arrays import is_foreign, resolve_seed
 from agp.estimators._description import describe, learned_html
 from agp.estimators._encoding import Encoder
@@ -466,10 +466,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         check_is_fitted(self, "model_")
         frame = as_frame(example)
         if frame is None or len(frame.columns) != self.n_features_in_ or "columns_" in vars(self):
-            count = self.n_features_in_
-            raise ValueError(
-                f"{type(self).__name__} was trained on {count} columns; give a data frame with {count} columns."
-            )
+            columns = count_of(self.n_features_in_, "column")
+            raise ValueError(f"{type(self).__name__} was trained on {columns}; give a data frame with {columns}.")
         self.columns_ = Encoder("refuse").fit(frame)
         self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
         return self

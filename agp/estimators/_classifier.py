@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_choice
-from agp.errors import MAX_NAMES, explain_arguments
+from agp.errors import MAX_NAMES, count_of, explain_arguments
 from agp.estimators._arrays import as_output, fill_masked, is_foreign, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._distribution import At, Distribution
@@ -273,7 +273,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         count = self.classes_.shape[0]
         rows = labels.shape[0]
         if MANY_ROWS < rows < 2 * count:
-            text = f"y has {count} different labels in {rows} rows; to predict numbers, use GPRegressor."
+            text = f"y has {count} different labels in {count_of(rows, 'row')}; to predict numbers, use GPRegressor."
             warnings.warn(text, UserWarning, stacklevel=outside())
         if count < 2:
             raise ValueError(f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes.")

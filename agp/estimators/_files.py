@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from agp import tree
 from agp.backend import asarray_like
 from agp.checks import check_choice
+from agp.errors import count_of, there_are
 from agp.estimators._arrays import is_foreign, on_host
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
@@ -296,17 +297,17 @@ def _check_fit(estimator: Any) -> None:
     if "feature_names_in_" in vars(estimator) and (encoder is None or encoder.columns is None):
         raise ValueError("it has column names, but no fitted columns")
     if (given, width) != (estimator.n_features_in_, model._width):
-        needed = f"{estimator.n_features_in_} columns and {model._width} inputs"
-        raise ValueError(f"its {given} columns become {width} inputs, but its model needs {needed}")
+        needed = f"{count_of(estimator.n_features_in_, 'column')} and {model._width} inputs"
+        raise ValueError(f"its {count_of(given, 'column')} become {width} inputs, but its model needs {needed}")
     count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
     expected = type(estimator._likelihood()) if count else estimator._likelihood_class
     outputs = estimator._likelihood().latents(1) if count else model.outputs
     if not isinstance(model.likelihood, expected) or outputs != model.outputs:
         raise ValueError(f"its model has a likelihood other than {expected.__name__}, or does not fit its labels")
     if count and isinstance(model.likelihood, Ordinal) and model.likelihood.classes != count:
-        raise ValueError(f"its model has {model.likelihood.classes} ordered classes, but there are {count} labels")
+        raise ValueError(f"its model has {model.likelihood.classes} ordered classes, but {there_are(count, 'label')}")
     if not count and estimator._single and model.outputs != model.likelihood.latents(1):
-        raise ValueError(f"its model has {model.outputs} outputs, but must have one output")
+        raise ValueError(f"its model has {count_of(model.outputs, 'output')}, but must have one output")
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------

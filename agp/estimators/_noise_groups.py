@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_solve, cholesky
 
 from agp.backend import asarray_like, backend_of, to_numpy
-from agp.errors import name_remedy
+from agp.errors import count_of, name_remedy
 from agp.estimators._encoding import Encoder
 from agp.estimators._observations import Observations
 from agp.estimators._search import search_model
@@ -78,7 +78,7 @@ def check_noise_by(regressor: Any, data: Observations) -> None:
     if not isinstance(regressor.likelihood, str) and regressor.likelihood.noise_variance == 0.0:
         raise ValueError(f"{by} the likelihood says that there is no noise; use likelihood='gaussian'.")
     if data.y.shape[1] > 1:
-        raise ValueError(f"{by} y has {data.y.shape[1]} columns; fit one estimator for each target.")
+        raise ValueError(f"{by} y has {count_of(data.y.shape[1], 'column')}; fit one estimator for each target.")
     if not regressor._takes_codes:
         raise ValueError(f"{by} the method {regressor.method} does not take it; use another method, such as auto.")
     if backend_of(data.X).is_lazy:
@@ -173,7 +173,9 @@ def labels_of_levels(regressor: Any) -> list[Any]:
     if known is None:
         return levels
     if not set(levels) <= set(range(len(known))):
-        raise ValueError(f"it has the levels {str(levels)[:80]} of {asked!r}, which has {len(known)} levels")
+        raise ValueError(
+            f"it has the levels {str(levels)[:80]} of {asked!r}, which has {count_of(len(known), 'level')}"
+        )
     return [known[int(level)] for level in levels]
 
 

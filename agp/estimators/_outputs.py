@@ -3,7 +3,7 @@
 from typing import Any
 
 from agp.checks import check_whole
-from agp.errors import unknown_name_message
+from agp.errors import count_of, unknown_name_message
 from agp.methods import OUTPUTS
 from agp.models import Coregionalised
 
@@ -41,7 +41,8 @@ def resolve_outputs(outputs: str, num_latents: Any, count: int, latent_noise: st
         latents = None if num_latents is None else check_whole("num_latents", num_latents)
         if latents is not None and latents > count:
             raise ValueError(
-                f"num_latents is {latents}, but y has {count} columns; use at most {count} latent functions."
+                f"num_latents is {latents}, but y has {count_of(count, 'column')}; use at most {count} latent "
+                "functions."
             )
         return Coregionalised(latents, intrinsic=outputs == "intrinsic")
     if num_latents is not None:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of
 from agp.checks import as_columns
-from agp.errors import explain_arguments
+from agp.errors import count_of, explain_arguments
 from agp.estimators._arrays import (
     as_output,
     fill_masked,
@@ -348,7 +348,9 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         known, found = as_columns(read_targets(on_host(y), self)), as_columns(found)
         check_consistent_length(known, found, weight)
         if known.shape[1] != found.shape[1]:
-            raise ValueError(f"y has shape {known.shape}, but must have {found.shape[1]} columns, as in training.")
+            raise ValueError(
+                f"y has shape {known.shape}, but must have {count_of(found.shape[1], 'column')}, as in training."
+            )
         return score_observed(known, found, weight)
 
     # -- inside -----------------------------------------------------------------------------------------------------

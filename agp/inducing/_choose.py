@@ -8,7 +8,7 @@ import numpy as np
 
 from agp.backend import Array, asarray_like
 from agp.checks import check_inputs, check_like, check_whole
-from agp.errors import name_remedy, similar_names
+from agp.errors import count_of, name_remedy, similar_names
 from agp.inducing._greedy import greedy_variance
 from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, distinct_rows, take_rows
 from agp.kernels import Kernel
@@ -141,6 +141,6 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     check_inputs(name, Z)
     check_like(name, Z, "X", X)
     if Z.shape[1] != X.shape[1] or Z.shape[0] > X.shape[0]:
-        limits = f"{X.shape[1]} columns and at most {X.shape[0]} rows"
+        limits = f"{count_of(X.shape[1], 'column')} and at most {X.shape[0]} rows"
         raise ValueError(f"{name} has shape {tuple(Z.shape)}, but X has shape {tuple(X.shape)}; return {limits}.")
     return Z

@@ -7,6 +7,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_inputs, check_instance, check_whole
+from agp.errors import count_of
 from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, take_rows
 from agp.kernels import Kernel
 from agp.linalg import add_diagonal, cholesky
@@ -85,7 +86,8 @@ def _selected_inputs(Z: Array | None, X: Array) -> Rows:
     check_inputs("given", Z)
     if Z.shape[1] != X.shape[1]:
         raise ValueError(
-            f"`given` has {Z.shape[1]} columns, but X has {X.shape[1]} columns; pass inputs with {X.shape[1]} columns."
+            f"`given` has {count_of(Z.shape[1], 'column')}, but X has {count_of(X.shape[1], 'column')}; pass inputs "
+            f"with {X.shape[1]} columns."
         )
     return to_numpy(Z).astype(np.float64)
 

@@ -5,6 +5,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, constant, like
 from agp.checks import check_whole
+from agp.errors import count_of
 from agp.kernels import RBF, Kernel, Matern32
 
 
@@ -107,7 +108,8 @@ class PatchGrid:
             (H, W), C = self.image, self.channels
             of = f" and {C} channels" if C > 1 else ""
             raise ValueError(
-                f"X has {X.shape[1]} columns, but images of {H} x {W} pixels{of} need {self.width} columns; change X "
+                f"X has {count_of(X.shape[1], 'column')}, but images of {H} x {W} pixels{of} need "
+                f"{count_of(self.width, 'column')}; change X "
                 "or the size of the images."
             )
 

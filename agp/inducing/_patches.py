@@ -9,6 +9,7 @@ from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.checks import check_inputs, usable
 from agp.chunking import cached_rows, column_spreads, on_device, row_ranges, tile_rows
+from agp.errors import count_of
 from agp.inducing._base import FeatureMap
 from agp.inducing._equal_patches import merge_equal_patches
 from agp.inducing._patch_grid import PatchGrid
@@ -185,8 +186,9 @@ class Patches(AtInputs):
         grid.check()
         if self.Z is not None and self.Z.shape[1] != grid.columns:
             raise ValueError(
-                f"Z has {self.Z.shape[1]} columns, but {grid.describe()} need {grid.columns} columns; pass Z with "
-                f"{grid.columns} columns."
+                f"Z has {count_of(self.Z.shape[1], 'column')}, but {grid.describe()} need "
+                f"{count_of(grid.columns, 'column')}; pass Z with "
+                f"{count_of(grid.columns, 'column')}."
             )
         if self.weights is not None and tuple(self.weights.shape) != (self.number,):
             raise ValueError(

@@ -6,6 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_inputs, check_like, check_whole, usable
 from agp.chunking import column_spreads
+from agp.errors import count_of
 from agp.inducing._base import FeatureMap, Inducing
 from agp.inducing._choose import choose
 from agp.kernels import Kernel
@@ -89,8 +90,9 @@ class Points(AtInputs):
         check_like("Z", Z, "the inducing inputs", self.Z)
         if Z.shape[1] != self.width:
             raise ValueError(
-                f"Z has {Z.shape[1]} columns, but the inducing inputs have {self.width} columns; pass Z with "
-                f"{self.width} columns."
+                f"Z has {count_of(Z.shape[1], 'column')}, but the inducing inputs have "
+                f"{count_of(self.width, 'column')}; pass Z with "
+                f"{count_of(self.width, 'column')}."
             )
         both = [Z, self.Z] if front else [self.Z, Z]
         return tree.with_leaves(self, {"Z": backend_of(Z).xp.concat(both, axis=0)})
@@ -127,11 +129,13 @@ def choose_inputs(
         check_like("Z", Z, "X", X)
         if Z.shape[0] > X.shape[0]:
             raise ValueError(
-                f"Z has {Z.shape[0]} rows, but X has {X.shape[0]} rows; use at most {X.shape[0]} inducing inputs."
+                f"Z has {count_of(Z.shape[0], 'row')}, but X has {count_of(X.shape[0], 'row')}; use at most "
+                f"{X.shape[0]} inducing inputs."
             )
         if Z.shape[1] != X.shape[1]:
             raise ValueError(
-                f"Z has {Z.shape[1]} columns, but X has {X.shape[1]} columns; pass Z with {X.shape[1]} columns."
+                f"Z has {count_of(Z.shape[1], 'column')}, but X has {count_of(X.shape[1], 'column')}; pass Z with "
+                f"{X.shape[1]} columns."
             )
         Z = copy_array(*constant_data(Z))
     xp = backend_of(Z).xp

@@ -6,6 +6,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_equal, check_whole
+from agp.errors import count_of
 from agp.inducing._base import FeatureMap, Inducing
 from agp.inducing._points import NUM_INDUCING
 from agp.kernels import Features, Kernel, Sum
@@ -124,6 +125,7 @@ def _check_sum(together: JointInducing, kernel: Any) -> None:
     terms = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     if len(terms) != len(together.parts):
         raise ValueError(
-            f"JointInducing has {len(together.parts)} parts, but the kernel has {len(terms)} terms; pass a sum of "
+            f"JointInducing has {count_of(len(together.parts), 'part')}, but the kernel has {len(terms)} terms; "
+            "pass a sum of "
             "kernels with one term for each part."
         )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_whole
-from agp.errors import require
+from agp.errors import count_of, require
 from agp.inducing import Inducing, Points
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of, with_fewer_neighbours
 from agp.kernels import Kernel, Overlap, Stationary, pair_rows, variance_shares
@@ -224,7 +224,8 @@ class _Shares:
         self.kernels = [path for path in paths if not any(path.startswith(f"{above}.") for above in paths)]
         if len(X) < 2:
             raise ValueError(
-                f"X has {len(X)} rows, but relevance needs differences between rows; pass at least two rows."
+                f"X has {count_of(len(X), 'row')}, but relevance needs differences between rows; pass at least two "
+                "rows."
             )
         self.pairs, self.groups = pair_rows(X, PAIRS, generator(seed, 21)), [*subject.groups.values()]
 
@@ -254,7 +255,7 @@ def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:
 def _sample(X: Array, y: Any, *others: Array, count: int, seed: int) -> tuple[Any, ...]:
     N = X.shape[0]
     if y.shape[0] != N:
-        raise ValueError(f"X has {N} rows, but y has {y.shape[0]} rows.")
+        raise ValueError(f"X has {count_of(N, 'row')}, but y has {count_of(y.shape[0], 'row')}.")
     if count >= N:
         return X, y, *others
     rows = np.sort(generator(seed, 22).permutation(N)[:count])

@@ -13,7 +13,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import backend_of
 from agp.checks import check_finite, check_model, check_results, check_test_inputs
-from agp.errors import missing_package_message
+from agp.errors import count_of, missing_package_message
 from agp.predictors import Predictor
 from agp.tree import first_leaf
 
@@ -187,7 +187,7 @@ class BoTorchModel(Model, FantasizeMixin):
         if len(self._chosen) < self._single.outputs:
             raise ValueError(
                 f"this model has only the outputs {self._chosen}, but conditioning needs all "
-                f"{self._single.outputs} outputs; condition the model before you call subset_output."
+                f"{count_of(self._single.outputs, 'output')}; condition the model before you call subset_output."
             )
         self._check(X)
         check_finite("Y", Y.reshape(-1, Y.shape[-1]))

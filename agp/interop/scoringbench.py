@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from agp import __version__
 from agp.checks import check_whole
-from agp.errors import require
+from agp.errors import count_of, require
 from agp.estimators import GPRegressor
 from agp.interop._tables import without_infinities
 
@@ -91,7 +91,8 @@ class AGPWrapper:
         known = np.isfinite(targets)
         if not known.any():
             raise ValueError(
-                f"y has {targets.shape[0]} entries, of which none is finite; give at least one finite target."
+                f"y has {count_of(targets.shape[0], 'entry')}, of which none is finite; give at least one finite "
+                "target."
             )
         table, targets = _as_table(X)[known], targets[known]
         varying = [name for name in table if table[name].nunique(dropna=False) > 1]

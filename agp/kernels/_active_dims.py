@@ -4,6 +4,7 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.errors import count_of
 from agp.kernels._base import Kernel
 from agp.kernels._features import Features, scatter_columns, select_columns
 from agp.kernels._of_inputs import OfInputs
@@ -78,6 +79,6 @@ class ActiveDims(OfInputs):
                 "columns of arrays have no names; use numbers, or pass this kernel to an estimator with a data frame"
             )
         elif width is not None and max(numbers) >= width:
-            problem = f"the inputs have {width} columns, numbered from 0 to {width - 1}"
+            problem = f"the inputs have {count_of(width, 'column')}, numbered from 0 to {width - 1}"
         if problem is not None:
             raise ValueError(f"{type(self.kernel).__name__} on columns {self.columns}: {problem}.")

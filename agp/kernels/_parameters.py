@@ -4,6 +4,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of
+from agp.errors import count_of
 
 
 def _shape(kernel: Any, name: str) -> tuple[int, ...]:
@@ -24,7 +25,7 @@ def check_per_column(kernel: Any, name: str, width: int, /) -> None:
     shape = _shape(kernel, name)
     if shape not in ((), (width,)):
         raise ValueError(
-            f"{type(kernel).__name__} has {name}s of shape {shape}, but the inputs have {width} columns; "
+            f"{type(kernel).__name__} has {name}s of shape {shape}, but the inputs have {count_of(width, 'column')}; "
             f"pass one {name}, or one for each column."
         )
 
@@ -35,7 +36,7 @@ def check_matrix(kernel: Any, name: str, width: int, /) -> None:
     shape = tuple(value.shape)
     if len(shape) != 2 or shape[0] != width or not shape[1]:
         raise ValueError(
-            f"{type(kernel).__name__} has {name} of shape {shape}, but the inputs have {width} columns; "
+            f"{type(kernel).__name__} has {name} of shape {shape}, but the inputs have {count_of(width, 'column')}; "
             f"pass a matrix with {width} rows."
         )
 

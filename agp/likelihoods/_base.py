@@ -12,6 +12,7 @@ from agp import tree
 from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, to_numpy
 from agp.checks import check_levels, check_whole
 from agp.distributions import Mixture, ObservationModel, marginal_mixture, mixture_cdf, mixture_crps, mixture_quantiles
+from agp.errors import count_of, there_are
 from agp.likelihoods._range import in_range
 from agp.repairs import public, with_values
 
@@ -446,7 +447,8 @@ def check_by_output(name: str, value: Any, outputs: int | None = None, /) -> Non
         raise ValueError(f"{name} has shape {shape}, but must be one number or one per output.")
     if shape and outputs not in (None, shape[0]):
         raise ValueError(
-            f"{name} has {shape[0]} entries, but there are {outputs} outputs; give one number, or one per output."
+            f"{name} has {count_of(shape[0], 'entry')}, but {there_are(outputs, 'output')}; give one number, or one "
+            "per output."
         )
 
 
@@ -455,7 +457,8 @@ def _by_sample(mu: Array, var: Array, samples: int) -> tuple[Array, Array]:
     S = check_whole("samples", samples)
     if mu.shape[0] % S:
         raise ValueError(
-            f"mu has {mu.shape[0]} rows, which is not a multiple of samples={S}; give S rows for each test input."
+            f"mu has {count_of(mu.shape[0], 'row')}, which is not a multiple of samples={S}; give S rows for each "
+            "test input."
         )
     xp, shape = backend_of(mu).xp, (S, mu.shape[0] // S, mu.shape[1])
     return xp.reshape(mu, shape), xp.reshape(var, shape)

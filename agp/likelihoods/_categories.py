@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
+from agp.errors import count_of
 from agp.likelihoods._base import Likelihood, average_samples
 
 Tails = list[tuple[Array, Array]]
@@ -58,7 +59,7 @@ class MultiClass(Likelihood):
     def latents(self, columns: int, /) -> int:
         if columns != 1:
             raise ValueError(
-                f"y has {columns} columns, but {type(self).__name__} takes one column of labels 0 to "
+                f"y has {count_of(columns, 'column')}, but {type(self).__name__} takes one column of labels 0 to "
                 f"{self.classes - 1}."
             )
         return self.classes

@@ -10,6 +10,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import Batch, Loss, computation_aware_bound, projection_of, support_moments, targets_of
 from agp.checks import as_columns, check_choice, check_test_inputs, check_whole
 from agp.chunking import budget, column_spreads, mebibytes, tile_rows
+from agp.errors import count_of, there_are
 from agp.linalg import nonnegative
 from agp.models._gpr import GPR
 from agp.models._parts import ExactParts
@@ -219,7 +220,7 @@ class CaGP(WithData, InverseOwner):
                 )
         if not self.capped and batch.X.shape != self.X.shape:
             raise ValueError(
-                f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, but the data have "
+                f"the actions of {type(self).__name__} cover {count_of(self.X.shape[0], 'row')}, but the data have "
                 f"{batch.X.shape[0]}; train on the data with which the model was built, or build it with support=."
             )
 
@@ -233,7 +234,9 @@ class CaGP(WithData, InverseOwner):
         wanted |= {name: (x, (i, i)) for name, x in factors.items()}
         for name, (x, shape) in wanted.items():
             if tuple(x.shape) != shape:
-                raise ValueError(f"{name} has shape {tuple(x.shape)}, but must have shape {shape} for {i} actions.")
+                raise ValueError(
+                    f"{name} has shape {tuple(x.shape)}, but must have shape {shape} for {count_of(i, 'action')}."
+                )
         return dataclasses.replace(small, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
@@ -354,11 +357,14 @@ def _check_action_sizes(actions: Any, m: int, policy: Any = None) -> None:
         raise TypeError(f"actions is {actions!r}, but must be an instance of agp's Actions.")
     if actions.support != m:
         raise ValueError(
-            f"the actions have {actions.support} rows, but the data have {m}; pass actions with one row per datum."
+            f"the actions have {count_of(actions.support, 'row')}, but the data have {m}; pass actions with one row "
+            "per datum."
         )
     if not actions.count:
         source = f"the policy {policy!r}" if policy is not None else type(actions).__name__
         rows = "rows" if m > 1 else "row"
         raise ValueError(f"{source} gives no actions for {m} {rows} of data; at least one action is required.")
     if actions.count > m:
-        raise ValueError(f"there are {actions.count} actions over {m} rows; use at most one action for each row.")
+        raise ValueError(
+            f"{there_are(actions.count, 'action')} over {count_of(m, 'row')}; use at most one action for each row."
+        )

@@ -9,6 +9,7 @@ from agp import tree
 from agp.backend import Array, Pullback
 from agp.bounds import Batch
 from agp.checks import check_equal
+from agp.errors import count_of
 from agp.likelihoods import Likelihood
 from agp.models._base import Model
 from agp.priors import Priors
@@ -121,8 +122,8 @@ class Ensemble(OfModels):
         def __getattr__(self, name: str) -> Any:
             msg = f"'Ensemble' object has no attribute {name!r}"
             if name in OF_MODELS:
-                count = len(self.models)
-                msg = f"Ensemble has {count} models, each with its own {name}; use model.models[0].{name}, for example."
+                models = count_of(len(self.models), "model")
+                msg = f"Ensemble has {models}, each with its own {name}; use model.models[0].{name}, for example."
             raise AttributeError(msg, name=name, obj=self)
 
     # -- checks -----------------------------------------------------------------------------------------------------

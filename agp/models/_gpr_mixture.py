@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, to_numpy
 from agp.bounds import Batch, stacked_leave_one_out, targets_of
+from agp.errors import count_of, there_are
 from agp.kernels import Kernel, count_settings
 from agp.likelihoods import Gaussian
 from agp.linalg import groups_of
@@ -139,7 +140,7 @@ class GPRMixture(OfModels):
                 likelihood = tree.with_leaves(model.likelihood, {"noise_variance": settings.noise[place, ...]})
                 return tree.replace(model, {"kernel": settings.kernel.setting(place), "likelihood": likelihood})
             place -= settings.count
-        raise IndexError(f"setting {s} does not exist; there are {self.shares.shape[0]} settings, numbered from 0.")
+        raise IndexError(f"setting {s} does not exist; {there_are(self.shares.shape[0], 'setting')}, numbered from 0.")
 
     # -- protocol ---------------------------------------------------------------------------------------------------
 
@@ -154,7 +155,7 @@ class GPRMixture(OfModels):
             model._check_parts()
             if count_settings(one.kernel) != one.count:
                 raise ValueError(
-                    f"the kernel has {count_settings(one.kernel)} settings, but the noise has {one.count}."
+                    f"the kernel has {count_of(count_settings(one.kernel), 'setting')}, but the noise has {one.count}."
                 )
         check_shares("shares", "setting", self.shares, sum(one.count for one in self.settings), self._reference())
 

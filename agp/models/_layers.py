@@ -8,6 +8,7 @@ from agp import tree
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_instance, check_whole
 from agp.chunking import column_spreads
+from agp.errors import count_of, there_are
 from agp.inducing import Inducing, Patches, PatchGrid, some_rows
 from agp.kernels import RBF, Kernel
 from agp.means import Projection
@@ -37,7 +38,8 @@ def settings_by_layer(data: Observed, own: dict[str, Any], layers: int) -> list[
     for name, given in choices.items():
         if isinstance(given, (list, tuple)) and len(given) != layers:
             raise ValueError(
-                f"{name} has {len(given)} entries, but there are {layers} layers; pass one value, or one per layer."
+                f"{name} has {count_of(len(given), 'entry')}, but {there_are(layers, 'layer')}; pass one value, or "
+                "one per layer."
             )
     found = [
         {name: given[i] if isinstance(given, (list, tuple)) else given for name, given in choices.items()}

@@ -10,6 +10,7 @@ from agp.backend import Array, backend_of
 from agp.bounds import Batch, RowNoise, evidence_upper_bound, targets_of
 from agp.checks import check_inputs, check_targets, check_weights, known_of_rows
 from agp.chunking import budget, mebibytes, rows_within, tile_rows
+from agp.errors import count_of
 from agp.inducing import Points
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
@@ -152,7 +153,8 @@ def check_one_noise(model_class: type, noise: Array | None) -> None:
     """Raise ValueError if known noise variances [N, P] differ between outputs, which share one covariance matrix."""
     if noise is not None and noise.shape[1] > 1:
         raise ValueError(
-            f"noise has {noise.shape[1]} columns, but the outputs of {model_class.__name__} share one covariance "
+            f"noise has {count_of(noise.shape[1], 'column')}, but the outputs of {model_class.__name__} share one "
+            "covariance "
             "matrix; pass one noise variance for each row, or use SVGP."
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_instance, check_whole, usable
-from agp.errors import unknown_name_message
+from agp.errors import count_of, there_are, unknown_name_message
 from agp.kernels import Kernel
 from agp.models._start import Observed, sparse_kernel, sparse_process
 from agp.processes import LinearMixing, Process, Sparse, Stack
@@ -99,7 +99,8 @@ def _resolve_outputs(outputs: Outputs, data: Observed) -> str | Coregionalised:
 def _one_kernel(kernel: Any, outputs: str) -> Kernel | None:
     if isinstance(kernel, (list, tuple)):
         raise ValueError(
-            f"kernel has {len(kernel)} entries, but outputs={outputs!r} uses only one kernel; pass one kernel."
+            f"kernel has {count_of(len(kernel), 'entry')}, but outputs={outputs!r} uses only one kernel; pass one "
+            "kernel."
         )
     check_instance("kernel", kernel, Kernel, optional=True)
     return kernel
@@ -108,7 +109,8 @@ def _one_kernel(kernel: Any, outputs: str) -> Kernel | None:
 def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
     if isinstance(kernel, (list, tuple)) and len(kernel) != count:
         raise ValueError(
-            f"kernel has {len(kernel)} entries, but there are {count} {what}; pass one kernel, or one for each."
+            f"kernel has {count_of(len(kernel), 'entry')}, but there are {count} {what}; pass one kernel, or one "
+            "for each."
         )
     several = kernel if isinstance(kernel, (list, tuple)) else [kernel] * count
     for one in several:
@@ -185,7 +187,7 @@ def _weights(data: Observed, chosen: Coregionalised) -> Array:
         return W
     L = P if L is None else L
     if L > P:
-        raise ValueError(f"latents is {L}, but there are {P} outputs; use at most {P}, or pass weights [{P}, {L}].")
+        raise ValueError(f"latents is {L}, but {there_are(P, 'output')}; use at most {P}, or pass weights [{P}, {L}].")
     values = _values(data)
     root = correlation_root(to_numpy(values), L) if values is not None else None
     unit = _spreads(data)[:, None]

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from agp.backend import asarray_like
 from agp.checks import check_whole
+from agp.errors import count_of
 from agp.inspection import Z95, Host, Subject, as_table, subject_of
 from agp.metrics import reliability, rmse
 from agp.plot._panels import band, panels
@@ -134,7 +135,9 @@ def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, 
     subject = subject_of(model)
     table, targets = as_table(X, subject.names), subject.targets(y)
     if len(targets) != table.rows:
-        raise ValueError(f"X has {table.rows} rows, but y has {len(targets)}; give one target for each row.")
+        raise ValueError(
+            f"X has {count_of(table.rows, 'row')}, but y has {len(targets)}; give one target for each row."
+        )
     return subject, subject.inputs(X), targets
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from agp.errors import count_of
 from agp.inspection import Effect, Subject, as_table, partial_dependence, subject_of
 from agp.plot._panels import FUNCTION, along_axis, band, label_axis, legend, panels
 
@@ -57,7 +58,8 @@ def plot_effects(
     names = as_table(X, subject.names).names
     if columns is None and len(names) > MAX_COLUMNS:
         raise ValueError(
-            f"X has {len(names)} columns; choose the columns to draw, such as columns=[{names[0]!r}, {names[1]!r}]."
+            f"X has {count_of(len(names), 'column')}; choose the columns to draw, such as columns=[{names[0]!r}, "
+            f"{names[1]!r}]."
         )
     chosen = list(range(len(names))) if columns is None else [columns] if isinstance(columns, (str, int)) else columns
     effects = [partial_dependence(model, X, column, samples=samples, seed=seed) for column in chosen]

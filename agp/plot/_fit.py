@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from agp.errors import count_of
 from agp.inspection import (
     Z95,
     ArrayTable,
@@ -192,7 +193,7 @@ def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None 
     names = columns if columns is not None else range(min(2, len(seen.names)))
     where = [seen.position(column) for column in ([names] if isinstance(names, (str, int)) else names)]
     if len(where) not in (1, 2):
-        raise ValueError(f"columns has {len(where)} entries, but must have one or two.")
+        raise ValueError(f"columns has {count_of(len(where), 'entry')}, but must have one or two.")
     figure, (one,) = panels(ax, 1, size=(5.4, 4.4) if len(where) == 2 else (6.0, 3.2))
     limits = [_limits(seen.values(column)) for column in where]
     one.set_xlim(*_values_to_draw(seen, where[0], limits[0]))
@@ -203,7 +204,7 @@ def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None 
     for name, Z in groups.items():
         inside = (abs(2.0 * Z[:, where] - low - high) <= high - low).all(axis=1)
         beyond = int(np.sum(~inside))
-        label = f"{len(Z)} inducing inputs" + (f" ({beyond} beyond the plot)" if beyond else "")
+        label = f"{count_of(len(Z), 'inducing input')}" + (f" ({beyond} beyond the plot)" if beyond else "")
         shown[f"{label}, {name}" if len(groups) > 1 else label] = Z[inside][:, where]
     (_draw_plane if len(where) == 2 else _draw_line)(one, seen, where, shown)
     for column, is_vertical in zip(where, (False, True), strict=False):

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
+from agp.errors import count_of
 from agp.inspection import in_days
 from agp.random import generator
 
@@ -35,7 +36,10 @@ def panels(
         raise TypeError(f"ax is, or contains, a {type(wrong[0]).__name__}; pass matplotlib axes.")
     if len(given) != count:
         panels_of_plot = f"{count} panel{'s' if count > 1 else ''}"
-        raise ValueError(f"ax holds {len(given)} axes, but the plot has {panels_of_plot}; pass {count} axes.")
+        raise ValueError(
+            f"ax holds {count_of(len(given), 'axis')}, but the plot has {panels_of_plot}; pass "
+            f"{count_of(count, 'axis')}."
+        )
     return given[0].figure, given  # type: ignore[return-value]
 
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.errors import count_of
 from agp.linalg import add_diagonal, cholesky, noisy_cholesky, nonnegative, solve_each
 from agp.posteriors._base import Posterior
 from agp.posteriors._datum_sites import SiteSystem
@@ -133,7 +134,8 @@ class Exact(DataPosterior[ExactFactor]):
     def check_one_noise(self, noise: Array | None, /) -> None:
         if noise is not None and noise.shape[1] > 1:
             raise ValueError(
-                f"noise has {noise.shape[1]} columns, but the outputs of an exact model share one covariance; pass one "
+                f"noise has {count_of(noise.shape[1], 'column')}, but the outputs of an exact model share one "
+                "covariance; pass one "
                 'noise variance for each row, or use a variational model, such as SVGP.from_data(outputs="separate").'
             )
 

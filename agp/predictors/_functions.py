@@ -6,6 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_finite, check_results, check_test_inputs
 from agp.chunking import row_ranges, rows_within
+from agp.errors import there_are
 from agp.processes import Paths
 from agp.repairs import public
 
@@ -94,7 +95,7 @@ class FunctionSamples:
         check_test_inputs(X, self.paths.width, *self.paths.reference)
         if tuple(X.shape[:-2]) not in ((), (self.count,)):
             raise ValueError(
-                f"X has shape {tuple(X.shape)}, but there are {self.count} samples; pass [N, D] or [S, N, D]."
+                f"X has shape {tuple(X.shape)}, but {there_are(self.count, 'sample')}; pass [N, D] or [S, N, D]."
             )
         check_finite("X", backend_of(X).xp.reshape(X, (-1, X.shape[-1])))
 

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_whole
+from agp.errors import count_of
 from agp.posteriors import SiteHolder
 from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import Chained
@@ -149,7 +150,8 @@ class Deep(Chained, Composite):
         for i, (layer, following) in enumerate(zip(self.layers[:-1], self.layers[1:], strict=True)):
             if following.width != layer.outputs:
                 raise ValueError(
-                    f"layer {i} has {layer.outputs} outputs, but layer {i + 1} takes {following.width} input "
+                    f"layer {i} has {count_of(layer.outputs, 'output')}, but layer {i + 1} takes {following.width} "
+                    "input "
                     "columns; make these numbers equal."
                 )
             if any(node._has_sites for node in tree.nodes(layer, SiteHolder).values()):

@@ -4,6 +4,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.errors import count_of
 from agp.inducing import PatchGrid
 from agp.processes._base import Process, SitePull, Transformed, check_process
 from agp.processes._paths import EachPatchPaths, Paths
@@ -128,7 +129,7 @@ class Patchwise(Transformed):
         if self.process.width != self.grid.columns:
             raise ValueError(
                 f"the process of a Patchwise takes inputs with {self.process.width} columns, but "
-                f"{self.grid.describe()} have {self.grid.columns} columns; make these numbers equal."
+                f"{self.grid.describe()} have {count_of(self.grid.columns, 'column')}; make these numbers equal."
             )
         self.process.check()
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, to_numpy
 from agp.bounds import Batch, RowNoise, stacked_evidence
+from agp.errors import there_are
 from agp.inducing import Points
 from agp.kernels import Constant, Kernel
 from agp.likelihoods import Likelihood
@@ -221,7 +222,7 @@ class ExactMixture(HoldsRows):
         count = sum(one.count for one in self.settings)
         if tuple(self.probabilities.shape) != (count,):
             raise ValueError(
-                f"probabilities has shape {tuple(self.probabilities.shape)}, but there are {count} settings."
+                f"probabilities has shape {tuple(self.probabilities.shape)}, but {there_are(count, 'setting')}."
             )
 
 

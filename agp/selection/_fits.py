@@ -13,7 +13,7 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.checks import check_choice, check_instance, check_positive, check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
-from agp.errors import ConvergenceWarning, NoSignalWarning
+from agp.errors import ConvergenceWarning, NoSignalWarning, count_of
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
@@ -274,7 +274,9 @@ def _checked_times(times: Iterable[int], X: Array) -> tuple[int, ...]:
     """Return the numbers of the columns of times. Raise TypeError or ValueError unless they are columns of X."""
     found = tuple(check_whole("times", column, least=0) for column in times)
     if found and max(found) >= X.shape[1]:
-        raise ValueError(f"times contains {max(found)}, but X has {X.shape[1]} columns; count columns from 0.")
+        raise ValueError(
+            f"times contains {max(found)}, but X has {count_of(X.shape[1], 'column')}; count columns from 0."
+        )
     return found
 
 

@@ -11,7 +11,7 @@ from agp import tree
 from agp.backend import asarray_like, backend_of, to_numpy
 from agp.bounds import Batch, near_densities
 from agp.chunking import cached_rows, column_spreads, row_ranges
-from agp.errors import NotPositiveDefiniteError
+from agp.errors import NotPositiveDefiniteError, count_of
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.models import NNGP, VIF
@@ -211,7 +211,7 @@ def _accelerator_of(X: Any, host: Any) -> Any:
 
 def describe_near(model: Any) -> str:
     """Return a description of a model."""
-    with_inducing = "" if isinstance(model, NNGP) else f"{model.inducing.count} inducing inputs and "
+    with_inducing = "" if isinstance(model, NNGP) else f"{count_of(model.inducing.count, 'inducing input')} and "
     return f"{with_inducing}the {model.neighbours} nearest of {model.X.shape[0]:,} rows"
 
 

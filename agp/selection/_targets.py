@@ -9,7 +9,7 @@ import numpy as np
 from agp import tree
 from agp.backend import asarray_like, backend_of, to_numpy
 from agp.checks import check_choice
-from agp.errors import NotPositiveDefiniteError
+from agp.errors import NotPositiveDefiniteError, count_of
 from agp.kernels import Kernel
 from agp.likelihoods import TRANSFORMS, Logit, Transform, YeoJohnson
 from agp.means import ConstantMean
@@ -68,7 +68,7 @@ def _why_not_transformed(plan: Plan, data: Data) -> str:
     if backend_of(data.X).is_lazy:
         return "the rows are not in memory"
     if data.y.shape[1] != 1:
-        return f"y has {data.y.shape[1]} columns"
+        return f"y has {count_of(data.y.shape[1], 'column')}"
     if data.noise is not None:
         return "the noise of the rows is known in the unit of the targets"
     mean = plan.mean_function

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from agp.backend import Array, backend_of
 from agp.checks import check_callables, check_choice, check_whole
-from agp.errors import CheckpointError, Interrupted, NonFiniteError
+from agp.errors import CheckpointError, Interrupted, NonFiniteError, count_of
 from agp.repairs import collect_reports, public
 from agp.training._batches import Batches, Place
 from agp.training._begun import check_training, initial_state, kept_leaves, recipe, warn_about_untouched
@@ -188,7 +188,9 @@ def _facts_of_batches(
 def _begin(run: Run, model: Any, steps: int, checkpoint: Any) -> None:
     """Begin a run that was made for this model, unless its checkpoint already holds all steps."""
     if run.step > steps:
-        raise ValueError(f"{checkpoint} already holds {run.step} steps, more than steps={steps}; raise steps.")
+        raise ValueError(
+            f"{checkpoint} already holds {count_of(run.step, 'step')}, more than steps={steps}; raise steps."
+        )
     if run.step < steps:
         warn_about_untouched(model, run.updates)
         run.begin()

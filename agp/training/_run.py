@@ -9,7 +9,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, backend_of, numbers_of, to_numpy
 from agp.bounds import Batch
-from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
+from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError, count_of
 from agp.io import arrays_by_path, path_layout, remove_leftovers, unflatten_arrays
 from agp.repairs import Report, Tally, collect_reports, fetch_reports, speculate
 from agp.training._batches import Batches
@@ -284,7 +284,7 @@ class Run:
         arrays = {"model": tree.leaves(self.model), "states": self._named_states(), "trace": trace}
         progress = {"step": self.step, "seconds": self.seconds, "repairs": self.repairs.rows()}
         try:
-            result = f" `.result` holds the model after {self.step} steps."
+            result = f" `.result` holds the model after {count_of(self.step, 'step')}."
             write_checkpoint(path, arrays, {"facts": self.facts, "progress": progress}, result)
         except CheckpointError as error:
             error.result = self._last_finite()

@@ -465,9 +465,9 @@ def test_what_is_raised_inside_leaves_the_device_as_it_was(current, B):
     model, X, y = _on_second_device(B, _whitened)
     pullback = model.bound(X, y)[1]
     with Device(current):
-        with pytest.raises(ValueError, match="X has 1 columns"):
+        with pytest.raises(ValueError, match="X has 1 column"):
             model.predict(X[:, :1])
-        with pytest.raises(ValueError, match="X has 1 columns"):
+        with pytest.raises(ValueError, match="X has 1 column"):
             train(model, X[:, :1], y, steps=1)
         with pytest.raises(TypeError):
             pullback("1.0")

@@ -973,7 +973,10 @@ def test_the_largest_seed_is_taken(fit):
 def test_wrong_arguments_are_one_sentence(capsys):
     for arguments, said in (
         (["fit", "t.csv"], "agp: the following arguments are required: --target, --out; see agp fit --help.\n"),
-        (["train"], "agp: unknown command 'train'; choose from fit, predict, describe, compare, methods, backends; see"),
+        (
+            ["train"],
+            "agp: unknown command 'train'; choose from fit, predict, describe, compare, methods, backends; see",
+        ),
         (["fitt", "t.csv"], "agp: unknown command 'fitt'; did you mean 'fit'?\n"),
         (["fit", "t.csv", "--traget", "y"], "agp: unknown option --traget; did you mean '--target'?\n"),
         ([*FIT, "--kernal=rbf"], "agp: unknown option --kernal; did you mean '--kernel'?\n"),

@@ -129,7 +129,13 @@ def test_kernels_act_on_named_columns(fit, shell, status_of, capsys):
     assert [part.columns for part in model.model_.kernel.parts] == [(0,), (1,)]
     assert len(tree.nodes(model.model_.kernel.parts[1], RandomEffects)) == 1
     assert status_of("fit", "t.csv", "--target", "sound", "--out", "n.st", "--kernel", "rbf.on(width)") == 2
-    assert "RBF acts on column 'width', which the table does not have; the columns are size, kind." in capsys.readouterr().err
+    assert (
+        "RBF acts on column 'width', which the table does not have; the columns are size, kind."
+        in capsys.readouterr().err
+    )
     assert status_of("fit", "t.csv", "--target", "sound", "--out", "n.st", "--kernel", "rbf.in(size)") == 2
-    assert "the kernel 'rbf.in(size)' has '.in(size)' after 'rbf'; columns are written as in 'rbf.on(" in capsys.readouterr().err
+    assert (
+        "the kernel 'rbf.in(size)' has '.in(size)' after 'rbf'; columns are written as in 'rbf.on("
+        in capsys.readouterr().err
+    )
     assert not Path("n.st").exists()

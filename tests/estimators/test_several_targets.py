@@ -62,7 +62,7 @@ def test_fewer_latent_functions_than_targets():
     [
         (
             {"outputs": "seperate"},
-            "unknown outputs 'seperate'; choose from shared, separate, coregionalised",
+            "unknown outputs 'seperate'; did you mean 'separate'?",
         ),
         ({"outputs": "separate", "method": "gpr"}, "outputs is 'separate', but the method gpr does not support it"),
         ({"num_latents": 2}, "num_latents is 2, but outputs='shared' does not use it"),

@@ -221,7 +221,7 @@ def test_what_is_known_is_still_checked_while_compiling():
     jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
     X, y = values()
     model, Xj = tree.to_backend(GPR.from_data(X, y), "jax"), tree.to_backend(X, "jax")
-    with pytest.raises(ValueError, match="X has 1 columns"):
+    with pytest.raises(ValueError, match="X has 1 column"):
         jax.jit(model.predict)(Xj[:, :1])
     with pytest.raises(TypeError, match="X has dtype float32"):
         jax.jit(model.predict)(Xj.astype("float32"))

@@ -135,7 +135,9 @@ MISTAKES = {
         lambda: agp.SVGP(agp.RBF(), agp.Gaussian()), TypeError, "must be a process .*; build a process with from_data"
     ),
     "arguments of a kernel": Mistake(
-        lambda: agp.RBF(1.0, 1.0, 1.0), TypeError, "RBF() takes only variance and lengthscale by position, but got 3; pass others by name"
+        lambda: agp.RBF(1.0, 1.0, 1.0),
+        TypeError,
+        "RBF() takes only variance and lengthscale by position, but got 3; pass others by name",
     ),
     "kernel without values": Mistake(
         lambda: agp.RBF()(X),

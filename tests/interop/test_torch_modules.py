@@ -493,7 +493,7 @@ def test_the_arguments_are_checked():
         GPModule(model, frozen="kernel.period")
     with pytest.raises(ValueError, match="likelihood.noise_variance has no value; build the model with from_data"):
         GPModule(agp.SVGP(model.process, agp.Gaussian()))
-    with pytest.raises(ValueError, match="X has 1 columns, but the model was built for 2"):
+    with pytest.raises(ValueError, match="X has 1 column, but the model was built for 2"):
         GPModule(model)(X[:, :1])
     on_numpy = agp.SVGP.from_data(X.numpy(), first(y).numpy(), posterior=Whitened, num_inducing=5)
     assert_close(predicted(GPModule(on_numpy), X).numpy(), predicted(GPModule(model), X).numpy(), 1e-9)

@@ -71,7 +71,7 @@ def test_what_a_class_says_of_an_argument_comes_first():
 
 @pytest.mark.parametrize("name", CONSTRUCTORS)
 def test_an_unknown_name_is_told_with_the_nearest(name):
-    told = rf"{re.escape(name)}\(\) got an unexpected keyword argument 'likelihod'; did you mean 'likelihood'\?"
+    told = rf"{re.escape(name)}\(\) has no argument 'likelihod'; did you mean 'likelihood'\?"
     with pytest.raises(TypeError, match=told):
         CONSTRUCTORS[name](X, Y, likelihod=agp.Gaussian())
 

@@ -373,7 +373,7 @@ def test_functions_of_mixtures_have_their_mean():
 
 LMC = agp.Coregionalised
 BAD = {
-    "misspelt": ({"outputs": "seperate"}, "unknown outputs 'seperate'; choose from shared, separate, coregionalised"),
+    "misspelt": ({"outputs": "seperate"}, "unknown outputs 'seperate'; did you mean 'separate'?"),
     "too many": ({"outputs": LMC(latents=4)}, "latents is 4, but there are 3 outputs"),
     "none": ({"outputs": LMC(latents=0)}, "latents is 0"),
     "rows of W": ({"outputs": LMC(weights=np.ones((2, 2)))}, r"weights has shape \(2, 2\), .* have shape \(3, L\)"),

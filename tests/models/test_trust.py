@@ -44,7 +44,9 @@ def test_a_part_without_a_gradient_does_not_hide_the_others():
 def test_models_in_a_list_are_refused():
     X, y = data()
     model = SVGP.from_data(X, y, num_inducing=5)
-    lost = replaced(model, kernel=Sum([process(model).kernel, process(model).kernel]))
+    with pytest.raises(TypeError, match="parts of Sum is .*, but must be a tuple of kernels"):
+        Sum([process(model).kernel, process(model).kernel])
+    lost = replaced(model, process=[process(model)])
     with pytest.raises(TypeError, match="a field holds models in a list, where .* lost; use a tuple"):
         named(lost)
 
@@ -98,7 +100,7 @@ def test_bounds_refuse_data_of_other_shapes(build, entrance):
     for bad_X, bad_y, message in (
         (X, y[:1], "X has 40 rows, but y has 1"),
         (X, np.concatenate([y, y, y], axis=1), "y has 3 outputs, but the model has 1"),
-        (X[:, :1], y, "X has 1 columns"),
+        (X[:, :1], y, "X has 1 column"),
         (X.astype(np.float32), y.astype(np.float32), "X has dtype float32"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):

@@ -99,7 +99,7 @@ def test_rows_that_are_no_series_are_judged_by_left_out_rows():
     assert np.sqrt(np.mean((result.model.predict_mean(ahead)[:, 0] - truth) ** 2)) < 0.4
 
 
-@pytest.mark.parametrize(("times", "text"), [((1,), "times contains 1, but X has 1 columns"), ((-1,), "times")])
+@pytest.mark.parametrize(("times", "text"), [((1,), "times contains 1, but X has 1 column"), ((-1,), "times")])
 def test_times_must_be_columns(times, text):
     X, y = daily(1)
     with pytest.raises(ValueError, match=text):

@@ -129,7 +129,7 @@ REFUSED = {
     "Z alone": ({"Z": Z}, ValueError, "Z is given without O"),
     "columns of O": ({"Z": Z, "O": O[:, :1]}, ValueError, r"O has shape \(3, 1\), and Z has \(5, 2\)"),
     "columns of an empty O": ({"Z": Z, "O": np.zeros((0, 3))}, ValueError, r"O has shape \(0, 3\), and Z has \(5, 2\)"),
-    "columns of both": ({"Z": Z[:, :1], "O": O[:, :1]}, ValueError, "Z has 1 columns, but X has 2 columns"),
+    "columns of both": ({"Z": Z[:, :1], "O": O[:, :1]}, ValueError, "Z has 1 column, but X has 2 columns"),
     "a vector O": ({"Z": Z, "O": O[:, 0]}, ValueError, r"O has shape \(3,\)"),
     "an empty Z": ({"Z": Z[:0], "O": O}, ValueError, r"Z has shape \(0, 2\), so it is empty"),
     "NaN in O": ({"Z": Z, "O": math.nan * O}, ValueError, "O has 6 NaN or infinite entries"),
