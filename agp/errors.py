@@ -83,8 +83,14 @@ def similar_names(given: Any, known: Iterable[Any]) -> list[Any]:
         return [plain[asked]] if asked in plain else []
     near = [one for one in plain if len(one) <= 3 * len(asked)]  # longer ones are never similar, and cost time
     similar = difflib.get_close_matches(asked, near, MAX_SIMILAR, MIN_SIMILARITY)
-    likeness = [difflib.SequenceMatcher(None, one, asked).ratio() for one in similar]
+    last = asked.rpartition(".")[2]  # paths with the same beginning need not be similar
+    similar = [one for one in similar if _likeness(one.rpartition(".")[2], last) >= MIN_SIMILARITY]
+    likeness = [_likeness(one, asked) for one in similar]
     return [plain[one] for one, like in zip(similar, likeness, strict=True) if like > likeness[0] - ALIKE]
+
+
+def _likeness(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 def _plain(name: Any) -> str:
@@ -118,10 +124,8 @@ def count_of(number: int, noun: str) -> str:
     """Return a number with its noun, such as "1 row", "2 rows" and "3 entries"."""
     if number == 1:
         return f"{number} {noun}"
-    plural = next(
-        (f"{noun.removesuffix(end)}{ends}" for end, ends in PLURALS.items() if noun.endswith(end)), f"{noun}s"
-    )
-    return f"{number} {plural}"
+    several = (f"{noun.removesuffix(end)}{ends}" for end, ends in PLURALS.items() if noun.endswith(end))
+    return f"{number} {next(several, f'{noun}s')}"
 
 
 def there_are(number: int, noun: str) -> str:
@@ -250,9 +254,8 @@ class Interrupted(KeyboardInterrupt):
     """Training was stopped from the keyboard. `result` holds everything up to the last finished step."""
 
     def __init__(self, result: Any) -> None:
-        super().__init__(
-            f"training was interrupted after {count_of(result.steps, 'step')}; `.result` holds the model so far"
-        )
+        steps = count_of(result.steps, "step")
+        super().__init__(f"training was interrupted after {steps}; `.result` holds the model so far")
         self.result = result
 
     def __reduce__(self) -> tuple[Any, ...]:  # by default, pickle passes the message to the constructor

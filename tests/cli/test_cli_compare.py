@@ -150,12 +150,12 @@ def test_the_same_options_give_the_model_of_fit(compare, status_of, capsys):
         (("height.csv", "--target", "a", "--test-share", "0"), "must be a number between 0 and 1"),
         (
             ("height.csv", "--target", "a", "--method", "svgpp"),
-            "argument --method: unknown method 'svgpp'; did you mean",
+            "unknown method 'svgpp'; did you mean",
         ),
         (("height.csv", "--target", "a", "--backend", "numpi"), "unknown backend 'numpi'; did you mean 'numpy'?"),
         (
             ("height.csv", "--target", "a", "--dtype", "float16"),
-            "argument --dtype: unknown dtype 'float16'; did you mean",
+            "unknown dtype 'float16'; did you mean",
         ),
         (("height.csv", "--target", "a", "--kernel", "rbf+cubic"), "unknown kernel 'cubic' in 'rbf+cubic'"),
         (("height.csv", "--target", "a", "--out", "height.csv"), "--out is height.csv, which is the table itself"),

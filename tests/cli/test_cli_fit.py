@@ -975,7 +975,7 @@ def test_wrong_arguments_are_one_sentence(capsys):
         (["fit", "t.csv"], "agp: the following arguments are required: --target, --out; see agp fit --help.\n"),
         (
             ["train"],
-            "agp: unknown command 'train'; choose from fit, predict, describe, compare, methods, backends; see",
+            "agp: unknown command 'train'; choose from fit, predict, describe, compare, methods",
         ),
         (["fitt", "t.csv"], "agp: unknown command 'fitt'; did you mean 'fit'?\n"),
         (["fit", "t.csv", "--traget", "y"], "agp: unknown option --traget; did you mean '--target'?\n"),

@@ -335,8 +335,8 @@ def test_the_description_names_the_deviations():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"noise_by": "place"}, "noise_by is 'place', but the columns are 'x', 'site'; name one of them."),
-        ({"noise_by": 1}, "noise_by is 1, but the columns are 'x', 'site'; name one of them."),
+        ({"noise_by": "place"}, "noise_by is 'place', but there is no such column; choose from x, site."),
+        ({"noise_by": 1}, "noise_by is 1, but there is no such column; choose from x, site."),
         ({"likelihood": "student-t"}, "likelihood='student-t' does not use it; use likelihood='gaussian'"),
         ({"likelihood": "latent-noise"}, "likelihood='latent-noise' does not use it; use likelihood='gaussian'"),
         ({"likelihood": agp.Gaussian(0.0)}, "the likelihood says that there is no noise; use likelihood='gaussian'"),

@@ -16,5 +16,5 @@ def test_kernels_are_sums_of_products():
     season = parse_kernel("matern32(3e3) + seasonal( 365.25 )*rbf")
     assert season.parts[0].lengthscale == 3000.0
     assert season.parts[1].parts[0].period == 365.25
-    with pytest.raises(ValueError, match="the kernel 'linear' in 'linear\\(2\\)' takes no number"):
+    with pytest.raises(ValueError, match="the kernel 'linear\\(2\\)' has the number 2 after 'linear'"):
         parse_kernel("linear(2)")

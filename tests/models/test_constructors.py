@@ -77,12 +77,12 @@ def test_an_unknown_name_is_told_with_the_nearest(name):
 
 
 def test_a_name_like_none_is_told_with_all_names():
-    told = r"GPR.from_data\(\) .* 'num_inducing'; the arguments are kernel, .*, priors, weights, offset, noise\.$"
+    told = r"GPR.from_data\(\) .* 'num_inducing'; its arguments are kernel, .*, priors, weights, offset, noise\.$"
     with pytest.raises(TypeError, match=told):
         agp.GPR.from_data(X, Y, num_inducing=3)
-    with pytest.raises(TypeError, match=r"'y'; pass y by position\."):
+    with pytest.raises(TypeError, match=r"takes y by position; write GPR.from_data\(X, y\)\."):
         agp.GPR.from_data(X, y=Y)
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'y'"):
+    with pytest.raises(TypeError, match=r"needs y; write GPR.from_data\(X, y\)\."):
         agp.GPR.from_data(X)
 
 

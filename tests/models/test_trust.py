@@ -46,9 +46,8 @@ def test_models_in_a_list_are_refused():
     model = SVGP.from_data(X, y, num_inducing=5)
     with pytest.raises(TypeError, match="parts of Sum is .*, but must be a tuple of kernels"):
         Sum([process(model).kernel, process(model).kernel])
-    lost = replaced(model, process=[process(model)])
     with pytest.raises(TypeError, match="a field holds models in a list, where .* lost; use a tuple"):
-        named(lost)
+        named(replaced(model, posterior=[process(model).posterior]))
 
 
 def test_a_subclass_that_is_not_decorated_is_refused():

@@ -312,7 +312,7 @@ def test_a_checkpoint_of_other_priors_is_refused(tmp_path):
     [
         (
             {"kernel.lengthscales": Gamma(1.0, 1.0)},
-            "no parameter matches 'kernel.lengthscales'; the parameters are process.kern",
+            "no parameter matches 'kernel.lengthscales'; did you mean 'kernel.lengthscale'",
         ),
         ({"kernel.*": Gamma(1.0, 1.0), "X": Normal()}, "no parameter matches 'X'"),
         ({"posterior.mean": Normal()}, "'posterior.mean' matches process.posterior.mean, which is a part of q"),
