@@ -4,7 +4,7 @@ import math
 import numbers
 from typing import Any
 
-from agp.backend import Array, backend_of
+from agp.backend import Array, assume, backend_of
 
 MEMORY_MIB = 256.0
 """Default budget, in MiB, for the working arrays of a bound or a prediction. On devices, it is the smallest default."""
@@ -100,7 +100,11 @@ def column_spreads(X: Array) -> Array:
     xp = backend_of(X).xp
     size = xp.max(xp.abs(X), axis=0)
     varies = xp.max(X, axis=0) - xp.min(X, axis=0) > 10.0 * float(xp.finfo(X.dtype).eps) * size
-    return xp.where(varies, xp.std(X, axis=0), xp.where(size > 0.0, size, xp.ones_like(size)))
+    spreads = xp.std(X, axis=0)
+    if not assume(xp.all(xp.isfinite(spreads) & ((spreads > 0.0) | ~varies)), likely=True):
+        unit = xp.where(size > 0.0, size, xp.ones_like(size))  # the squares overflow or underflow
+        spreads = unit * xp.std(X / unit, axis=0)
+    return xp.where(varies, spreads, xp.where(size > 0.0, size, xp.ones_like(size)))
 
 
 def unit_by_column(value: Any, scales: Array) -> Array:

@@ -204,7 +204,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             "seed": self._seed,
         }
         if variance is not None:
-            rows = backend_of(X).gather(X[:START_ROWS, :])
+            rows = backend_of(X).gather(X[: min(START_ROWS, X.shape[0]), :])
             settings["kernel"] = kernel_or_auto(settings["kernel"]).from_data(rows, variance)
         if "num_actions" in self._record.takes and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]

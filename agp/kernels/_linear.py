@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, assume, backend_of
 from agp.checks import check_like
 from agp.chunking import unit_by_column
 from agp.kernels._base import Kernel
@@ -145,6 +145,12 @@ class Linear(Kernel):
         xp, X = backend_of(X).xp, self._from_centre(X)
         # the mean of the variances k(x, x) is then the given variance; all-zero columns are ignored
         square = xp.mean(X * X, axis=0)
+        if not assume(xp.all(xp.isfinite(square)), likely=True):
+            column = int(xp.argmin(xp.astype(xp.isfinite(square), xp.int64)))
+            raise ValueError(
+                f"column {column} of X has values whose squares exceed the maximum of {X.dtype}; divide it by a "
+                "constant, or remove wrong values."
+            )
         usual = xp.where(square > 0.0, square, xp.ones_like(square))
         unit = unit_by_column(self.variance, variance / usual)
         return tree.with_defaults(self, variance=variance / X.shape[1] / usual, variance_unit=unit)

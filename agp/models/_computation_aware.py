@@ -71,8 +71,8 @@ class CaGP(WithData, InverseOwner):
     weights, offset, noise
         What is known of the rows of the support; see `GPR`.
     loss
-        "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y, which is not a bound;
-        training with it tends to overestimate the noise.
+        "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y, which is not a bound and
+        is only for fixed actions; training with it tends to overestimate the noise.
     capped
         Whether some rows of the data are outside the support. If True, the bound accepts minibatches, which give
         unbiased estimates.
@@ -182,6 +182,11 @@ class CaGP(WithData, InverseOwner):
                 rows = rows.take(lambda x: backend_of(x).rows_at(x, ordered))
             actions = initialise_blocks(targets_of(rows) - fields["mean_function"](rows.X)[0], count, init, seed)
         _check_actions(actions, rows.X.shape[0], policy)
+        if loss == "projected" and tree.leaves(actions, "parameter"):
+            raise ValueError(
+                "loss is 'projected', but the actions are learned, which lets the noise variance collapse; use "
+                "loss='elbo', or fixed actions, such as policy=agp.actions.ConjugateGradients(8)."
+            )
         capped = rows.X.shape[0] < N
         start = cls(**fields, **_fields_of(rows.take(copy_array)), actions=actions, loss=loss, capped=capped)
         if inverse_free:

@@ -192,11 +192,21 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
         level, variances = xp.mean(values, axis=0), xp.var(values, axis=0)
         largest = xp.max(xp.abs(values), axis=0)
     variance = float(xp.mean(variances))
+    limits = xp.finfo(values.dtype)
+    rounding = 10.0 * float(limits.eps) * largest
     if not math.isfinite(variance):
+        most, other = float(xp.max(largest)), "" if values.dtype == xp.float64 else ", or use float64"
         raise ValueError(
-            f"the variance of y exceeds the maximum of {values.dtype}; divide y by a constant, or use float64."
+            f"y has values up to {most:g}, so its variance exceeds the maximum of {values.dtype}; remove wrong "
+            f"values, or divide y by a constant{other}."
         )
-    rounding = 10.0 * float(xp.finfo(values.dtype).eps) * largest
+    if variance < float(limits.smallest_normal) / float(limits.eps):
+        low, high = (float(f(xp.where(xp.isnan(values), level, values) - level)) for f in (xp.min, xp.max))
+        if high - low > float(xp.max(rounding)):
+            raise ValueError(
+                f"y varies by only {high - low:.3g}, so its variance is below the smallest number of {values.dtype}; "
+                "multiply y by a constant."
+            )
     known = variances > rounding * rounding
     some = variance > float(xp.max(rounding)) ** 2
     return level, variance if some else 1.0, xp.where(known, variances, xp.ones_like(variances))

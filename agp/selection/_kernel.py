@@ -60,7 +60,7 @@ def select_kernel(
     if data.X.shape[0] < MIN_ROWS or not data.y.shape[1]:
         return columns.mix(RBF())
     data = data.on_host()
-    some = partial(backend_of(X).gather, X[:COMPARED_ROWS, :])
+    some = partial(backend_of(X).gather, X[: min(COMPARED_ROWS, X.shape[0]), :])
     wide = data._replace(X=perturb_constants(data.X, some, columns.categories))
     plan = Plan("auto", Gaussian(), None, "auto", None, TOLERANCE, columns)
     with Watch(max_seconds, (), progress=False) as watch:

@@ -51,7 +51,8 @@ FILL_IN = "fill it in, or set missing='impute'"
 def as_frame(X: Any, name: str = "X") -> Any:
     """Convert a data frame of pandas, polars, pyarrow or another library to narwhals; return None for anything else.
 
-    Raise ValueError if two columns have the same name, and TypeError if the data frame is lazy.
+    Raise ValueError if two columns have the same name, and TypeError if the data frame is lazy, if a column has no name,
+    or if names are of several types.
     """
     if isinstance(X, np.ndarray):
         return None
@@ -64,7 +65,22 @@ def as_frame(X: Any, name: str = "X") -> Any:
     if isinstance(frame, nw.LazyFrame):
         how = "compute" if frame.implementation.is_dask() else "collect"
         raise TypeError(f"{name} is a lazy data frame, whose rows are not known yet; pass {name}.{how}().")
-    return frame if isinstance(frame, nw.DataFrame) else None
+    if not isinstance(frame, nw.DataFrame):
+        return None
+    _check_names(name, frame.columns)
+    return frame
+
+
+def _check_names(name: str, columns: list[Any]) -> None:
+    """Raise TypeError if a column has no name, or if some names are text and others are not."""
+    for column in columns:
+        if column is None or (isinstance(column, float) and column != column):
+            raise TypeError(f"{name} has a column without a name ({column!r}); name all columns of the data frame.")
+    texts = [column for column in columns if isinstance(column, str)]
+    if texts and len(texts) < len(columns):
+        other = next(column for column in columns if not isinstance(column, str))
+        remedy = f"write {name}.columns = {name}.columns.astype(str)"
+        raise TypeError(f"{name} has columns named {texts[0]!r} and {other!r}, of different types; {remedy}.")
 
 
 def identifies_rows(levels: Iterable[str | None], /) -> bool:

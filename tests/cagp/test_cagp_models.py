@@ -286,7 +286,7 @@ def test_a_budget_below_one_row_is_an_error():
         ({"actions": DenseActions(np.eye(30)[:, [3, 1, 3, 1]])}, r"actions \[2, 3\] are zero, or linear combinations"),
         ({"actions": DenseActions(np.eye(30)[:, :3] * [1.0, 0.0, 1.0])}, r"actions \[1\] are zero"),
         ({"actions": BlockActions(np.repeat([1.0, 0.0, 2.0], 10), 3)}, r"actions \[1\] are zero"),
-        ({"loss": "evidence"}, "unknown loss 'evidence'"),
+        ({"loss": "evidence"}, "loss is 'evidence', but must be 'elbo' or 'projected'"),
         ({"kernel": agp.RBF() + agp.White()}, "remove White from the kernel"),
     ],
 )

@@ -1,5 +1,6 @@
 """Data as dask arrays: whatever the chunks, the numbers are those of the rows in memory."""
 
+import dataclasses
 import subprocess
 import sys
 from functools import partial
@@ -56,7 +57,9 @@ BUILD = {
     "orthogonal": lambda X, y: agp.SOLVEGP.from_data(X, y, num_inducing=8, num_orthogonal=6),
     "solvegpr": lambda X, y: agp.SOLVEGPR.from_data(X, y, num_inducing=8, num_orthogonal=6),
     "cagp": lambda X, y: agp.CaGP.from_data(X, y, num_actions=6, support=40),
-    "cagp-projected": lambda X, y: agp.CaGP.from_data(X, y, num_actions=6, support=40, loss="projected"),
+    "cagp-projected": lambda X, y: dataclasses.replace(
+        agp.CaGP.from_data(X, y, num_actions=6, support=40), loss="projected"
+    ),
     "deep": lambda X, y: agp.DeepGP.from_data(X, y, num_inducing=8, layers=2),
     "known-sgpr": lambda X, y: agp.SGPR.from_data(X, y, num_inducing=12, **known_of(X)),
     "known-solvegpr": lambda X, y: agp.SOLVEGPR.from_data(X, y, num_inducing=8, num_orthogonal=6, **known_of(X)),

@@ -94,7 +94,7 @@ def test_names_are_kept_on_request():
     one_hot = Encoder("refuse", ["name", "id"], one_hot=True).fit(narwhals.from_native(table))
     assert len(one_hot.names()) == 3 + len(table)
     assert fitted(quick(keep="name"), table, y).left_out_ == []
-    with pytest.raises(ValueError, match="keep names the column 'nam', which the table does not have; did you mean 'name'"):
+    with pytest.raises(ValueError, match="keep names the column 'nam', which .*; did you mean 'name'"):
         quick(keep=["nam"]).fit(table, y)
     with pytest.raises(TypeError, match="keep is 3, but must be a list of column names"):
         quick(keep=3).fit(table, y)
@@ -368,7 +368,7 @@ def test_a_named_category_is_all_of_its_inputs_and_numbers_of_unmoved_columns_st
 
 def test_names_of_columns_that_are_not_there_are_refused():
     table, y = moved()
-    with pytest.raises(ValueError, match="RBF acts on column 'b', which the table does not have; the columns are a, kind"):
+    with pytest.raises(ValueError, match="RBF acts on column 'b', which .*; the columns are a, kind"):
         GPRegressor(kernel=RBF().on("b")).fit(table, y)
     with pytest.raises(ValueError, match="RBF acts on column 'a', but the rows are an array; use numbers"):
         GPRegressor(kernel=RBF().on("a")).fit(table[["a"]].to_numpy(), y)

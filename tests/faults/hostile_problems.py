@@ -392,7 +392,7 @@ def cagp(draw: Draw) -> Callable[..., Any]:
     count = min(draw.sizes.inducing, N)
     kind = choice(rng, ["opt", "opt", "opt", "support", "policy", "policy", "dense"])
     loss = choice(rng, ["elbo", "elbo", "projected"])
-    options: dict[str, Any] = {"inverse_free": bool(rng.integers(2)), "loss": loss}
+    options: dict[str, Any] = {"inverse_free": bool(rng.integers(2)), "loss": loss if kind == "policy" else "elbo"}
     if kind in ("opt", "support"):
         layout, start = choice(rng, ["tree", "random"]), choice(rng, ["constant", "normal", "residual"])
         options |= {"num_actions": count, "layout": layout, "init": start}

@@ -1,5 +1,6 @@
 """Models of every method for rows with weights, offsets and known noise variances, and the exact GP by NumPy."""
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -51,6 +52,10 @@ def _cagp(x: Any, y: Any, **given: Any) -> Any:
     return agp.CaGP.from_data(x, y, **{**parts(), "num_actions": 4, **given})
 
 
+def _cagp_projected(x: Any, y: Any, **given: Any) -> Any:
+    return dataclasses.replace(_cagp(x, y, **given), loss="projected")  # `from_data` refuses it for learned actions
+
+
 def _solve(x: Any, y: Any, **given: Any) -> Any:
     return agp.SOLVEGPR.from_data(x, y, **{**parts(), "num_inducing": 4, "num_orthogonal": 3, **given})
 
@@ -60,7 +65,7 @@ MODELS = {name: partial(model_of, name) for name in METHODS} | {
     "solve-tight": partial(_solve, tight=True),
     "solve-second": partial(_solve, second="whitened"),
     "cagp-inverse-free": partial(_cagp, inverse_free=True),
-    "cagp-projected": partial(_cagp, loss="projected"),
+    "cagp-projected": _cagp_projected,
     "cagp-support": partial(_cagp, support=8),
 }
 """Every method, and further forms of some."""
