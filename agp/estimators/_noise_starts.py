@@ -50,7 +50,7 @@ def start_noise(model: Any, data: Observations, *, selected: bool) -> Any:
 def _with_usual_lengthscales(model: Any, data: Observations) -> Any:
     """Return the model with the lengthscales of `Kernel.from_data` for the noise."""
     parts = model.process.parts
-    rows, new = backend_of(data.X).gather(data.X[:LENGTHSCALE_ROWS, :]), {}
+    rows, new = backend_of(data.X).gather(data.X[: min(LENGTHSCALE_ROWS, data.X.shape[0]), :]), {}
     for place in range(len(parts) // 2, len(parts)):
         kernel = parts[place].kernel
         names = [name for name in tree.leaves(kernel) if name.endswith("lengthscale")]

@@ -21,7 +21,7 @@ from agp.models import SGPR, SVGP, valid_data
 from agp.priors import Prior
 from agp.repairs import outside, public
 from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPlan
-from agp.selection._given import Columns, Data, Plan, check_categories, subsample_rows
+from agp.selection._given import Columns, Data, Plan, check_categories, logistic_likelihood, subsample_rows
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._race import takes_mixture
 from agp.selection._seasons import describe_times, moments_of
@@ -348,7 +348,7 @@ def fit_classification(
     y: Array,
     /,
     *,
-    likelihood: Likelihood,
+    likelihood: Likelihood | None = None,
     categories: Iterable[int] = (),
     kernel: Kernel | Literal["auto"] = "auto",
     priors: Mapping[str, Prior] | Literal["auto"] | None = "auto",
@@ -384,7 +384,8 @@ def fit_classification(
     X, y
         Inputs [N, D] and labels [N] or [N, 1], which are numbers from 0 to C - 1.
     likelihood
-        `Softmax`, or `Bernoulli` with the link "logit".
+        `Softmax`, or `Bernoulli` with the link "logit", which is the default for the labels 0 and 1; `Softmax` is the
+        default for more labels.
     categories
         The columns of X that contain codes of levels, as in `fit_regression`.
     kernel
@@ -455,10 +456,7 @@ def fit_classification(
     """
     data = _checked_rows(X, y, weights)
     X, y = data.X, data.y
-    if not isinstance(likelihood, Likelihood) or not likelihood.is_logistic:
-        raise TypeError(
-            f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
-        )
+    likelihood = logistic_likelihood(likelihood, y)
     _check_kernel_and_priors(kernel, priors)
     check_choice("method", method, CLASSIFICATION_METHODS)
     _check_labels(likelihood, y)

@@ -10,9 +10,9 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
-from agp.checks import check_whole
+from agp.checks import check_instance, check_whole
 from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Projected, Sum, Warped
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Bernoulli, Gaussian, Likelihood, Softmax
 from agp.means import ConstantMean, Mean
 from agp.priors import LogNormal, Relative
 from agp.random import generator
@@ -124,6 +124,22 @@ class Rows(NamedTuple):
     def targets_seen(self, count: int, /) -> Data:
         """Return the targets of the first rows and of the held-out rows."""
         return self.data._replace(X=None).at(np.concatenate([self.order[:count], self.held]))
+
+
+def logistic_likelihood(likelihood: Any, y: Array) -> Any:
+    """Return the likelihood of labels y, by default one for as many classes as there are labels.
+
+    Raise TypeError unless it is logistic.
+    """
+    if likelihood is None:
+        last = int(backend_of(y).xp.max(y))
+        return Bernoulli(link="logit") if last < 2 else Softmax(last + 1)
+    check_instance("likelihood", likelihood, Likelihood)
+    if not likelihood.is_logistic:
+        raise TypeError(
+            f"likelihood is {likelihood!r}, but must be Softmax, or Bernoulli with link='logit'; use agp.fit."
+        )
+    return likelihood
 
 
 def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool, times: Any = None) -> Rows:

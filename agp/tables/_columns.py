@@ -51,8 +51,8 @@ FILL_IN = "fill it in, or set missing='impute'"
 def as_frame(X: Any, name: str = "X") -> Any:
     """Convert a data frame of pandas, polars, pyarrow or another library to narwhals; return None for anything else.
 
-    Raise ValueError if two columns have the same name, and TypeError if the data frame is lazy, if a column has no name,
-    or if names are of several types.
+    Raise ValueError if two columns have the same name, and TypeError if the data frame is lazy, a column has no
+    name, or names are of several types.
     """
     if isinstance(X, np.ndarray):
         return None
