@@ -17,13 +17,14 @@ FEW = 4
 
 def check_whole(name: str, value: Any, *, least: int = 1) -> int:
     """Return the value as an int. Raise a ValueError unless it is a whole number of at least `least`."""
-    number = _as_float(value)
+    number = as_number(value)
     if not number >= least or not number.is_integer():
         raise ValueError(f"{name} is {value!r}, but must be a whole number of at least {least}.")
     return int(number)
 
 
-def _as_float(value: Any) -> float:
+def as_number(value: Any) -> float:
+    """Return a number, or an array that holds one number, as a float, and NaN for anything else."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return float(value)
     is_number = backend_of_type(type(value)) is not None and value.shape == ()
@@ -34,7 +35,7 @@ def check_level(level: Any, name: str = "level") -> float:
     """Return the level as a float. Raise a ValueError, or a TypeError for lists, unless it is in (0, 1)."""
     if isinstance(level, (list, tuple)):
         raise TypeError(f"{name} is {level!r}, but must be one probability, such as 0.9; use quantiles for several.")
-    if not 0.0 < (found := _as_float(level)) < 1.0:
+    if not 0.0 < (found := as_number(level)) < 1.0:
         raise ValueError(f"{name} is {level!r}, but must be more than 0 and less than 1; write 95 % as 0.95.")
     return found
 
@@ -50,9 +51,16 @@ def check_levels(levels: Any, name: str = "levels") -> tuple[float, ...]:
     if not given:
         raise ValueError(f"{name} is empty, but must hold at least one probability, such as (0.05, 0.95).")
     for i, level in enumerate(given):
-        if not 0.0 < _as_float(level) < 1.0:
+        if not 0.0 < as_number(level) < 1.0:
             raise ValueError(f"{name}[{i}] is {level!r}, but must be more than 0 and less than 1; write 95 % as 0.95.")
     return tuple(map(float, given))
+
+
+def check_several(name: str, given: Any, example: str) -> list[Any]:
+    """Return the entries of a collection as a list. Raise TypeError for text, and for what is no collection."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} is {given!r}, but must be a list, such as {example}.")
+    return list(given)
 
 
 def check_callables(name: str, given: Any) -> list[Any]:
@@ -114,7 +122,7 @@ def check_equal(what: str, values: Iterable[Any], remedy: str = "make the number
 
 def check_positive(name: str, value: Any) -> float:
     """Return the value as a float. Raise a ValueError unless it is a finite number above zero."""
-    number = _as_float(value)
+    number = as_number(value)
     if 0.0 < number < float("inf"):
         return number
     shown = f"{value:g}" if isinstance(value, float) else repr(value)

@@ -100,9 +100,13 @@ def column_spreads(X: Array) -> Array:
     xp = backend_of(X).xp
     size = xp.max(xp.abs(X), axis=0)
     varies = xp.max(X, axis=0) - xp.min(X, axis=0) > 10.0 * float(xp.finfo(X.dtype).eps) * size
-    spreads = xp.std(X, axis=0)
-    if not assume(xp.all(xp.isfinite(spreads) & ((spreads > 0.0) | ~varies)), likely=True):
-        unit = xp.where(size > 0.0, size, xp.ones_like(size))  # the squares overflow or underflow
+    limits = xp.finfo(X.dtype)
+    least, most = float(limits.smallest_normal) ** 0.5 / float(limits.eps), (float(limits.max) / X.shape[0]) ** 0.5
+    usual = (size < most) & ((size > least) | (size == 0.0))
+    if assume(xp.all(usual), likely=True):
+        spreads = xp.std(X, axis=0)
+    else:  # squares would overflow or underflow
+        unit = xp.where(usual, xp.ones_like(size), size)
         spreads = unit * xp.std(X / unit, axis=0)
     return xp.where(varies, spreads, xp.where(size > 0.0, size, xp.ones_like(size)))
 

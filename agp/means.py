@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.chunking import column_spreads, unit_by_column
-from agp.repairs import at_inputs
+from agp.repairs import at_inputs, on_instance
 
 __all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 
@@ -22,6 +22,10 @@ class Mean(tree.Part, ABC):
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls):
             cls.__call__ = at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)")
+        if "from_data" in vars(cls):
+            cls.from_data = on_instance(vars(cls)["from_data"], Mean, "ConstantMean().from_data(X, level, spread)")  # type: ignore[method-assign]
+        if "from_data" in vars(cls):
+            cls.from_data = on_instance(vars(cls)["from_data"], Mean, "ConstantMean().from_data(X, level, spread)")  # type: ignore[method-assign]
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:

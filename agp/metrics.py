@@ -3,6 +3,7 @@
 Arguments are arrays of any library and device, or lists of numbers.
 """
 
+import numbers
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -108,8 +109,8 @@ def reliability(probability: Array, y: Array, bins: int = 10) -> Reliability:
     For two classes, the event is y = 1. For C classes, the event is that the label is the most probable class.
     Arguments and errors are as in `error_rate`; fewer than one bin also raises ValueError.
     """
-    if bins < 1:
-        raise ValueError(f"bins is {bins!r}, but must be at least 1.")
+    if not isinstance(bins, numbers.Integral) or bins < 1:
+        raise ValueError(f"bins is {bins!r}, but must be a whole number of at least 1.")
     probability, y = _on_host(probability, y)
     if _several_classes(probability, y):
         happened = np.argmax(probability, axis=1) == y[:, 0]

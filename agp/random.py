@@ -1,5 +1,6 @@
 """Random numbers: seeded generators, and the draws that a training step passes to the nodes of a model."""
 
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -70,7 +71,9 @@ def merge_draws(several: Iterable[Draws], /) -> Draws:
 
 def generator(seed: int, *purpose: int) -> np.random.Generator:
     """Return a NumPy generator for a seed and a purpose. Generators for different purposes are independent."""
-    return np.random.default_rng([seed, *purpose])
+    if not isinstance(seed, numbers.Integral) or seed < 0:
+        raise ValueError(f"seed is {seed!r}, but must be a whole number of at least 0.")
+    return np.random.default_rng([int(seed), *purpose])
 
 
 def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.float64]:

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from types import NoneType
 from typing import Any, NamedTuple
 
 from agp.backend._library import Array
@@ -233,6 +234,8 @@ CONVERSIONS = {
 
 def _no_array(name: str, kind: type) -> str:
     """Message for an object that is not an array, with code that converts it."""
+    if kind is NoneType:
+        return f"{name} is None, but must be an array; pass an array of one of the libraries {', '.join(_names())}."
     full = f"{kind.__module__}.{kind.__qualname__}"
     known = f"an array of a known library ({', '.join(_names())})"
     if kind.__module__ == "builtins" and not issubclass(kind, (bool, int, float, list, tuple)):

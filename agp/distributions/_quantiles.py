@@ -5,6 +5,7 @@ where the tail bends. A single Gauss-Hermite rule would produce steps if the noi
 """
 
 import math
+import numbers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -45,6 +46,8 @@ def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     ValueError
         For more than `MAX_NODES` nodes.
     """
+    if not isinstance(points, numbers.Integral) or points < 1:
+        raise ValueError(f"points is {points!r}, but must be a whole number of at least 1, such as 20.")
     if points > MAX_NODES:
         raise ValueError(
             f"points is {points}, but Gauss-Hermite weights are finite only up to {MAX_NODES} points; use about 20."

@@ -12,17 +12,23 @@ from sklearn.metrics import accuracy_score
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_choice
 from agp.errors import MAX_NAMES, count_of, explain_arguments
-from agp.estimators._arrays import as_output, fill_masked, is_foreign, on_host, resolve_seed
+from agp.estimators._arrays import (
+    as_output,
+    fill_masked,
+    is_foreign,
+    on_host,
+    resolve_seed,
+)
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._distribution import At, Distribution
 from agp.estimators._inputs import convert_training_inputs, move_array
 from agp.estimators._observations import Observations, row_numbers
-from agp.estimators._validation import explain_refusals
+from agp.estimators._validation import check_each_row, check_lengths, explain_refusals
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import Method
 from agp.models import level_probabilities
@@ -160,6 +166,8 @@ class GPClassifier(ClassifierMixin, Distribution):
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy: the fraction of rows with a correct label, weighted if weights are given."""
+        for name, x in (("y", y), *([] if sample_weight is None else [("sample_weight", sample_weight)])):
+            check_each_row(name, x)
         y, found = fill_masked(on_host(y)), on_host(self.predict(X))
         return float(accuracy_score(y, found, sample_weight=on_host(sample_weight)))
 
@@ -249,6 +257,7 @@ class GPClassifier(ClassifierMixin, Distribution):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         if is_foreign(y):
             return _check_labels(y)
+        check_each_row("y", y)
         y = fill_masked(y)
         with explain_refusals("y"):
             missing = missing_rows(y)
@@ -256,10 +265,10 @@ class GPClassifier(ClassifierMixin, Distribution):
             raise ValueError(f"y has no label in row {missing[0]}; remove rows without a label.")
         with explain_refusals("y"):
             labels = column_or_1d(y, warn=True)
-            check_consistent_length(X, labels)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # of scikit-learn, about many classes
-                check_classification_targets(labels)
+        check_lengths("y", labels, X)
+        with explain_refusals("y"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of scikit-learn, about many classes
+            check_classification_targets(labels)
         return labels
 
     def _learn_classes(self, labels: Any, given: Any) -> None:

@@ -20,7 +20,7 @@ from agp.estimators._arrays import (
     refuse_words,
 )
 from agp.estimators._encoding import Encoder
-from agp.estimators._validation import explain_names, explain_refusals
+from agp.estimators._validation import check_rows, explain_names, explain_refusals
 from agp.tables import MISSING, as_frame
 from agp.tree import to_backend
 
@@ -37,6 +37,8 @@ def convert_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
         vars(estimator).pop("columns_", None)
         estimator.left_out_ = []
     frame = as_frame(X)
+    if frame is None:
+        check_rows(X)
     if frame is not None and (reset or ("columns_" in vars(estimator) and estimator.columns_.columns is not None)):
         return _convert_table(estimator, X, frame, reset=reset)
     kinds: Any = [np.float64, np.float32]

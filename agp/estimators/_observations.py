@@ -4,11 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of
 from agp.estimators._arrays import asarray_in_range, fill_masked, on_host, take_rows
-from agp.estimators._validation import explain_refusals
+from agp.estimators._validation import check_each_row, check_lengths, explain_refusals
 
 MIN_REPEATS = 1.5
 """Repeated rows without weights are merged if each distinct row occurs at least this often on average."""
@@ -122,7 +121,8 @@ def noise_variances(given: Any, X: Array, targets: int) -> Array | None:
 
 def _host_numbers(name: str, given: Any, X: Array) -> Any:
     """Convert numbers that are known of the rows of X to a NumPy array, without missing numbers."""
+    check_each_row(name, given)
     with explain_refusals(name):
         numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name=name)
-        check_consistent_length(X, numbers)
+    check_lengths(name, numbers, X)
     return numbers

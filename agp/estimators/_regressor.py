@@ -38,7 +38,7 @@ from agp.estimators._targets import (
     warn_if_unlike,
 )
 from agp.estimators._transform import TransformedTargets
-from agp.estimators._validation import explain_refusals
+from agp.estimators._validation import check_each_row, explain_refusals
 from agp.likelihoods import (
     LIKELIHOODS,
     Beta,
@@ -341,6 +341,9 @@ class GPRegressor(RegressorMixin, TransformedTargets):
 
         If `missing_targets` is "ignore", missing targets do not count.
         """
+        check_each_row("y", y)
+        if sample_weight is not None:
+            check_each_row("sample_weight", sample_weight)
         found, weight = on_host(self.predict(X)), on_host(sample_weight)
         if self.missing_targets != "ignore":
             with explain_refusals("y"):

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import r2_score
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.chunking import column_spreads
@@ -21,7 +20,7 @@ from agp.estimators._arrays import (
 )
 from agp.estimators._inputs import move_array
 from agp.estimators._observations import Observations
-from agp.estimators._validation import explain_refusals
+from agp.estimators._validation import check_each_row, check_lengths, explain_refusals
 from agp.repairs import outside
 from agp.tables import numbers_in_targets
 
@@ -33,6 +32,8 @@ MAX_SIZE_RATIO = 10.0
 
 def read_targets(y: Any, estimator: Any) -> Any:
     """Convert targets of any type to a NumPy array [N] or [N, K], which may contain NaN."""
+    if y is not None:  # scikit-learn has its own message
+        check_each_row("y", y)
     y = numbers_in_targets(fill_masked(y))
     settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": estimator}
     any_type: Any = None
@@ -50,8 +51,7 @@ def convert_targets(y: Any, X: Any, A: Array, estimator: Any) -> Array:
     """Convert targets [N] or [N, K] to the library, device and dtype of the model inputs A of the rows X."""
     if not is_foreign(y):
         numbers = read_targets(y, estimator)
-        with explain_refusals("y"):
-            check_consistent_length(X, numbers)
+        check_lengths("y", numbers, X)
         return asarray_in_range("y", numbers, A)
     targets = move_array(estimator, floating(y))
     B = backend_of(targets)

@@ -1,9 +1,15 @@
 """scikit-learn's refusals of rows and targets, completed by what is wrong and what to do about it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_consistent_length
+
+from agp.errors import count_of, quote
+from agp.estimators._arrays import on_host
 
 EXPLANATIONS = (
     (
@@ -30,10 +36,6 @@ EXPLANATIONS = (
     (
         r"(?P<phrase>Unknown label type: [-\w]+)",
         "{name} holds no labels ({phrase}); pass one text or one whole number for each row.",
-    ),
-    (
-        r"inconsistent numbers of samples: (?P<counts>\[.*?\])",
-        "X and {name} have inconsistent numbers of samples: {counts}; pass one entry of {name} for each row of X.",
     ),
     (
         r"(?P<phrase>float\(\) argument must be .*? not '(?P<found>\w+)')",
@@ -63,6 +65,30 @@ EXPLANATIONS = (
 """Patterns in scikit-learn's and NumPy's messages, and the messages that replace them. The groups are inserted, and
 phrases that scikit-learn's checks of estimators expect are kept."""
 ENDING = "pass a data frame, or an array of numbers"
+
+
+def check_rows(X: Any) -> None:
+    """Raise TypeError if X is no collection of rows, and ValueError if it has only one dimension."""
+    if isinstance(X, (str, bytes, Mapping)) or not isinstance(X, Iterable):
+        raise TypeError(f"X is {quote(X)}, but must be a data frame or an array with rows and columns.")
+    if isinstance(X, np.ndarray) and X.ndim != 2:
+        remedy = "X.reshape(-1, 1) is one column, X.reshape(1, -1) is one row"
+        raise ValueError(f"X has shape {X.shape}, but must have rows and columns. Reshape your data: {remedy}.")
+
+
+def check_each_row(name: str, x: Any) -> None:
+    """Raise TypeError unless x is a collection, with one entry for each row."""
+    if isinstance(x, (str, bytes, Mapping)) or not isinstance(x, Iterable):
+        raise TypeError(f"{name} is {quote(x)}, but must be an array or a list with one entry for each row of X.")
+
+
+def check_lengths(name: str, x: Any, X: Any) -> None:
+    """Raise ValueError unless x has one entry for each row of X."""
+    try:
+        check_consistent_length(X, x)
+    except ValueError:
+        rows = count_of(len(on_host(X)), "row")
+        raise ValueError(f"X has {rows}, but {name} has {len(x)}; pass one entry for each row.") from None
 
 
 @contextmanager

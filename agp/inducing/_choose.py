@@ -48,7 +48,7 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
     scaled = np.round((some - centre) / usual / GRID) * GRID
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its centre intentionally
-        centres, _ = kmeans2(scaled, _seeds(scaled, M, rng), iter=iterations, minit="matrix")
+        centres, _ = kmeans2(scaled, _seeds(scaled, M, rng), iter=check_whole("iterations", iterations), minit="matrix")
     return asarray_like(centre + centres * usual, X)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.checks import check_inputs, check_instance, check_whole
+from agp.checks import as_number, check_inputs, check_instance, check_whole
 from agp.errors import count_of
 from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, take_rows
 from agp.kernels import Kernel
@@ -71,7 +71,7 @@ def greedy_variance(
     regression", JMLR 2020.
     """
     M = check_count(X, num_inducing)
-    if tolerance is not None and not 0.0 <= tolerance < 1.0:
+    if tolerance is not None and not 0.0 <= as_number(tolerance) < 1.0:
         raise ValueError(f"tolerance is {tolerance!r}, but must be None, or at least 0 and less than 1.")
     host = _on_host(kernel, X.shape[1])
     order = generator(seed, 6).permutation(X.shape[0])[: max(check_whole("rows", rows), M)]

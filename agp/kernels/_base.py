@@ -14,7 +14,7 @@ from agp.kernels._features import Features
 from agp.kernels._linearisation import Linearisation
 from agp.kernels._quadratic_forms import quadratic_forms
 from agp.kernels._stacks import Stackable
-from agp.repairs import at_inputs
+from agp.repairs import at_inputs, on_instance
 
 if TYPE_CHECKING:
     from agp.kernels._active_dims import ActiveDims
@@ -41,6 +41,8 @@ class Kernel(Stackable, tree.Part, ABC):
         super().__init_subclass__(**kwargs)
         for name in {"__call__", "diag"} & vars(cls).keys():
             setattr(cls, name, at_inputs(vars(cls)[name], "kernel.from_data(X, variance)"))
+        if "from_data" in vars(cls):
+            cls.from_data = on_instance(vars(cls)["from_data"], Kernel, "RBF().from_data(X, variance)")  # type: ignore[method-assign]
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:

@@ -143,14 +143,15 @@ class Linear(Kernel):
             check_like("centre", self.centre, "X", X)
             check_per_column(self, "centre", X.shape[1])
         xp, X = backend_of(X).xp, self._from_centre(X)
-        # the mean of the variances k(x, x) is then the given variance; all-zero columns are ignored
-        square = xp.mean(X * X, axis=0)
-        if not assume(xp.all(xp.isfinite(square)), likely=True):
-            column = int(xp.argmin(xp.astype(xp.isfinite(square), xp.int64)))
+        small = xp.max(xp.abs(X), axis=0) < (float(xp.finfo(X.dtype).max) / X.shape[0]) ** 0.5
+        if not assume(xp.all(small), likely=True):
+            column = int(xp.argmin(xp.astype(small, xp.int64)))
             raise ValueError(
                 f"column {column} of X has values whose squares exceed the maximum of {X.dtype}; divide it by a "
                 "constant, or remove wrong values."
             )
+        # the mean of the variances k(x, x) is then the given variance; all-zero columns are ignored
+        square = xp.mean(X * X, axis=0)
         usual = xp.where(square > 0.0, square, xp.ones_like(square))
         unit = unit_by_column(self.variance, variance / usual)
         return tree.with_defaults(self, variance=variance / X.shape[1] / usual, variance_unit=unit)

@@ -14,7 +14,7 @@ from agp.checks import check_levels, check_whole
 from agp.distributions import Mixture, ObservationModel, marginal_mixture, mixture_cdf, mixture_crps, mixture_quantiles
 from agp.errors import count_of, there_are
 from agp.likelihoods._range import in_range
-from agp.repairs import public, with_values
+from agp.repairs import on_instance, public, with_values
 
 Drawn = Mapping[str, Array] | None
 """Named noise arrays, as returned by `Likelihood.draws`; None for fixed noise."""
@@ -91,6 +91,8 @@ class Likelihood(tree.Part, ABC):
         super().__init_subclass__(**kwargs)
         for name in {"expected_log_density", "predict", "predictive_log_density", "_sample"} & vars(cls).keys():
             setattr(cls, name, with_values(vars(cls)[name], "likelihood.from_data(variance)"))
+        if "from_data" in vars(cls):
+            cls.from_data = on_instance(vars(cls)["from_data"], Likelihood, "Gaussian().from_data(variance)")  # type: ignore[method-assign]
 
     def latents(self, columns: int, /) -> int:
         """Return the number P of latent functions for targets with K columns; by default P = K.

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from agp import tree
 from agp.backend import Array, backend_of
+from agp.checks import as_number, check_positive
 from agp.likelihoods._log_link import capped_exp
 from agp.likelihoods._range import log_range
 
@@ -108,10 +109,9 @@ class YeoJohnson(Transform):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.power <= 2.0:
-            raise ValueError(f"power is {self.power:g}, but must be from 0 to 2.")
-        if not 0.0 < self.scale < math.inf:
-            raise ValueError(f"scale is {self.scale:g}, but must be positive.")
+        if not 0.0 <= as_number(self.power) <= 2.0:
+            raise ValueError(f"power is {self.power!r}, but must be from 0 to 2.")
+        check_positive("scale", self.scale)
 
     def forward(self, y: Array, /) -> Array:
         xp, x = backend_of(y).xp, (y - self.centre) / self.scale
@@ -163,8 +163,8 @@ class Logit(Transform):
     upper: float = 1.0
 
     def __post_init__(self) -> None:
-        if not -math.inf < self.lower < self.upper < math.inf:
-            raise ValueError(f"the interval from {self.lower:g} to {self.upper:g} must be finite and not empty.")
+        if not -math.inf < as_number(self.lower) < as_number(self.upper) < math.inf:
+            raise ValueError(f"the interval from {self.lower!r} to {self.upper!r} must be finite and not empty.")
 
     @property
     def support(self) -> tuple[float, float]:  # type: ignore[override]

@@ -21,6 +21,8 @@ def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, 
     if isinstance(priors, Mapping):
         pairs: tuple = tuple(priors.items())
     else:
+        if isinstance(priors, str) or not isinstance(priors, Iterable | None):
+            raise TypeError(f"priors is {priors!r}, but must be a dictionary of names and priors, or None.")
         pairs = () if priors is None else tuple(priors)
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):

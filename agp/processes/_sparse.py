@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.bounds import Batch
-from agp.checks import check_inputs, usable
+from agp.checks import as_number, check_inputs, usable
 from agp.inducing import Inducing, Points
 from agp.kernels import Kernel
 from agp.linalg import add_jitter, default_jitter
@@ -380,7 +380,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
 def _check_jitter(jitter: float | None) -> float | None:
     """Return the jitter; raise ValueError unless it is None or a finite number of at least 0."""
-    if jitter is not None and not 0 <= jitter < float("inf"):
+    if jitter is not None and not 0 <= as_number(jitter) < float("inf"):
         raise ValueError(f"jitter is {jitter!r}, but must be None or a finite number of at least 0.")
     return jitter
 

@@ -111,6 +111,22 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
     return evaluated
 
 
+def on_instance(f: Callable[..., Any], base: type, call: str, /) -> Any:
+    """Decorate the method `from_data` of parts, so that a call on the class raises TypeError. `call` is a valid one."""
+
+    @wraps(f)
+    def checked(*args: Any, **named: Any) -> Any:
+        if not args or not isinstance(args[0], base):
+            raise TypeError(f"from_data is called on a class, but needs an instance; write {call}.")
+        try:
+            return f(*args, **named)
+        except TypeError:
+            check_call_of(f, args, named)
+            raise
+
+    return checked
+
+
 def with_values(f: Callable[..., Any], start: str, /) -> Any:
     """Decorate a method of an array x, so that leaves that are numbers become arrays like x.
 

@@ -11,9 +11,16 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.checks import check_choice, check_instance, check_positive, check_weights, check_whole, known_of_rows
+from agp.checks import (
+    check_choice,
+    check_instance,
+    check_positive,
+    check_weights,
+    check_whole,
+    known_of_rows,
+)
 from agp.chunking import check_memory
-from agp.errors import ConvergenceWarning, NoSignalWarning, count_of
+from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
@@ -21,7 +28,7 @@ from agp.models import SGPR, SVGP, valid_data
 from agp.priors import Prior
 from agp.repairs import outside, public
 from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPlan
-from agp.selection._given import Columns, Data, Plan, check_categories, logistic_likelihood, subsample_rows
+from agp.selection._given import Columns, Data, Plan, check_categories, check_times, logistic_likelihood, subsample_rows
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._race import takes_mixture
 from agp.selection._seasons import describe_times, moments_of
@@ -233,7 +240,7 @@ def fit_regression(
     kernel = columns.mix(kernel) if isinstance(kernel, Kernel) else kernel
     given = Gaussian() if likelihood is None else likelihood
     plan = Plan(kernel, given, mean_function, priors, memory, tolerance, columns)
-    plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data), times=_checked_times(times, X))
+    plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data), times=check_times(times, X))
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
@@ -268,16 +275,6 @@ def _checked_rows(X: Array, y: Array, weights: Array | None, noise: Array | None
     if weights is not None:
         check_weights(weights, X)
     return Data(X, y, known["weights"], None if noise is None else known["noise"][:, 0])
-
-
-def _checked_times(times: Iterable[int], X: Array) -> tuple[int, ...]:
-    """Return the numbers of the columns of times. Raise TypeError or ValueError unless they are columns of X."""
-    found = tuple(check_whole("times", column, least=0) for column in times)
-    if found and max(found) >= X.shape[1]:
-        raise ValueError(
-            f"times contains {max(found)}, but X has {count_of(X.shape[1], 'column')}; count columns from 0."
-        )
-    return found
 
 
 def _check_kernel_and_priors(kernel: Any, priors: Any) -> None:

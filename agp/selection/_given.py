@@ -10,7 +10,8 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
-from agp.checks import check_instance, check_whole
+from agp.checks import check_instance, check_several, check_whole
+from agp.errors import count_of
 from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Projected, Sum, Warped
 from agp.likelihoods import Bernoulli, Gaussian, Likelihood, Softmax
 from agp.means import ConstantMean, Mean
@@ -185,9 +186,19 @@ class Columns(NamedTuple):
         return self.mix(Linear.centred(X))
 
 
+def check_times(times: Iterable[int], X: Array) -> tuple[int, ...]:
+    """Return the numbers of the columns of times. Raise TypeError or ValueError unless they are columns of X."""
+    found = tuple(check_whole("times", column, least=0) for column in check_several("times", times, "[0]"))
+    if found and max(found) >= X.shape[1]:
+        width = count_of(X.shape[1], "column")
+        raise ValueError(f"times contains {max(found)}, but X has {width}; count columns from 0.")
+    return found
+
+
 def check_categories(categories: Iterable[int], X: Array) -> tuple[int, ...]:
     """Return the columns in ascending order. Raise ValueError unless they are columns of X that contain codes."""
-    columns = sorted(check_whole("categories", column, least=0) for column in categories)
+    given = check_several("categories", categories, "[0]")
+    columns = sorted(check_whole("categories", column, least=0) for column in given)
     if not columns:
         return ()
     if columns[-1] >= X.shape[1] or len(set(columns)) < len(columns):

@@ -1,7 +1,7 @@
 """Summaries of models as text and as tables in notebooks."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -89,6 +89,8 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     lengthscale  age: 0.5    positive                 yes
                  height: 20
     """
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise TypeError(f"columns is {columns!r}, but must be a list of the names of the input columns.")
     headings, cells = _table_of(model, frozen, columns, MAX_ENTRIES)
     rows: list[tuple[str | list[str], ...]] = [headings, *cells]
     table = [row for cells in rows for row in zip_longest(*map(_lines, cells), fillvalue="")]

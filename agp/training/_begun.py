@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import Batch
-from agp.checks import check_model, check_parameters
+from agp.checks import check_model, check_parameters, check_positive, check_whole
 from agp.errors import UntouchedWarning
 from agp.gradient import GradientMode
 from agp.inducing import Inducing
@@ -207,6 +207,9 @@ def recipe(
     ['Adam', 'InverseUpdate']
     """
     check_model(model)
+    check_whole("steps", steps)
+    for name, value in (("rate", rate), ("fall", fall)):
+        check_positive(name, value)
     start = int(FROZEN_SHARE * steps)
 
     def falling(rate: float, over: int = steps) -> Rate:

@@ -204,7 +204,7 @@ def _with_note(error: Any, trouble: Exception | None) -> Any:
 
 
 def _check_updates(updates: Any) -> list[Update]:
-    if callable(updates) or not all(callable(update) for update in updates):
+    if callable(updates) or not isinstance(updates, Iterable) or not all(callable(update) for update in updates):
         raise TypeError(f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)].")
     for i, update in enumerate(updates):
         if isinstance(update, type):

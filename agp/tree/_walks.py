@@ -112,4 +112,9 @@ def no_match_message(pattern: str, names: Iterable[str], /) -> str:
 
 def patterns(one_or_more: str | Iterable[str], /) -> tuple[str, ...]:
     """Convert one or several patterns of leaf names to a tuple."""
-    return (one_or_more,) if isinstance(one_or_more, str) else tuple(one_or_more)
+    one = isinstance(one_or_more, str) or not isinstance(one_or_more, Iterable)
+    found: tuple[Any, ...] = (one_or_more,) if one else tuple(one_or_more)
+    for pattern in found:
+        if not isinstance(pattern, str):
+            raise TypeError(f"a pattern of leaf names is {pattern!r}, but must be text, such as 'kernel.lengthscale'.")
+    return found

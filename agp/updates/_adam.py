@@ -109,6 +109,8 @@ class Adam:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "frozen", tree.patterns(self.frozen))
+        if not isinstance(self.groups, Mapping):
+            raise TypeError(f"groups is {self.groups!r}, but must be a dictionary such as {{'kernel.*': Group(1e-3)}}.")
         check_rate("epsilon", self.epsilon)
         object.__setattr__(self, "epsilon", float(self.epsilon))  # not a NumPy scalar, as in `Group`
         if self.natural is not None:

@@ -30,7 +30,7 @@ def check_share(name: str, value: Any, *, one: bool) -> None:
 
 def check_step(rate: Any, what: str) -> None:
     """Raise ValueError unless the rate is a function, or a number in (0, 1]."""
-    if not callable(rate) and not 0.0 < rate <= 1.0:
+    if not callable(rate) and not (_is_number(rate) and 0.0 < rate <= 1.0):
         raise ValueError(f"the rate of {what} step is {rate!r}, but must be in (0, 1].")
 
 
