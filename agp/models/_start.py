@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from agp import tree
 from agp.backend import Array, backend_of, like, to_numpy
 from agp.checks import as_columns, check_data, check_instance, known_of_rows, usable
 from agp.kernels import Kernel
@@ -70,7 +71,9 @@ def prepare_data(X: Array, y: Array, parts: Mapping[str, Any], /, *, by_output: 
     known = _known_of_rows(X, outputs, likelihood, parts)
     X, y, offset = _rows_for_start(X, y, known)
     values = observations_of_rows(likelihood, y, offset)
-    level, variance, variances = _moments(values, outputs, X, likelihood.missing)
+    kernel = parts.get("kernel")
+    is_complete = isinstance(kernel, Kernel) and not tree.missing(kernel) and not tree.missing(likelihood)
+    level, variance, variances = _moments(values, outputs, X, likelihood.missing, is_used=not is_complete)
     own = by_output and variances is not None and outputs > 1
     likelihood = usable(likelihood.from_outputs(variances) if own else likelihood.from_data(variance), X)
     likelihood.check_parameters()
@@ -79,7 +82,7 @@ def prepare_data(X: Array, y: Array, parts: Mapping[str, Any], /, *, by_output: 
     usual = ZeroMean() if values is None and seen is None else ConstantMean()
     mean_function = parts["mean_function"]
     given = {
-        "kernel": parts.get("kernel"),
+        "kernel": kernel,
         "mean_function": usual if mean_function is None else mean_function,
         "priors": as_priors(parts["priors"]),
         "known": known,
@@ -178,10 +181,13 @@ def subsample(*arrays: Array) -> tuple[Array, ...]:
     return tuple(backend_of(x).gather(x, sample) for x in arrays)
 
 
-def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:
+def _moments(
+    values: Array | None, outputs: int, X: Array, missing: bool, *, is_used: bool
+) -> tuple[Array, float, Array | None]:
     """Return the means [P], the average variance, and the variances [P] of observations [N, P].
 
-    If `missing` is True, NaN entries are ignored.
+    If `missing` is True, NaN entries are ignored. `is_used` says whether starting values depend on the variance; a
+    variance that underflows then raises ValueError, and is otherwise 1.
     """
     xp = backend_of(X).xp
     if values is None:
@@ -200,7 +206,7 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
             f"y has values up to {most:g}, so its variance exceeds the maximum of {values.dtype}; remove wrong "
             f"values, or divide y by a constant{other}."
         )
-    if variance < float(limits.smallest_normal) / float(limits.eps):
+    if is_used and variance < float(limits.smallest_normal) / float(limits.eps):
         low, high = (float(f(xp.where(xp.isnan(values), level, values) - level)) for f in (xp.min, xp.max))
         if high - low > float(xp.max(rounding)):
             raise ValueError(

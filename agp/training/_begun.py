@@ -207,7 +207,7 @@ def recipe(
     ['Adam', 'InverseUpdate']
     """
     check_model(model)
-    check_whole("steps", steps)
+    check_whole("steps", steps, least=0)
     for name, value in (("rate", rate), ("fall", fall)):
         check_positive(name, value)
     start = int(FROZEN_SHARE * steps)

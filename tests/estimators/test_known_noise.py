@@ -215,11 +215,11 @@ def test_what_was_learned_is_kept_in_files_and_pickles(method, tmp_path):
 
 BAD = {
     "negative": (np.where(np.arange(N) == 3, -0.5, NOISE), ValueError, "noise is -0.5 in row 3; every noise variance"),
-    "one row": (NOISE[:5], ValueError, "inconsistent numbers of samples"),
+    "one row": (NOISE[:5], ValueError, "X has 60 rows, but noise has 5"),
     "NaN": (np.full(N, np.nan), ValueError, "noise contains NaN"),
     "infinite": (np.full(N, np.inf), ValueError, "noise contains infinity"),
     "two columns": (np.stack([NOISE, NOISE], axis=1), ValueError, r"noise has shape \(60, 2\), but must have shape"),
-    "a number": (0.1, TypeError, "noise is a single value; pass one entry for each row"),
+    "a number": (0.1, TypeError, "noise is 0.1, but must be an array or a list"),
 }
 
 

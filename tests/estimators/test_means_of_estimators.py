@@ -177,7 +177,7 @@ def test_arrays_of_floats_are_checked_as_before():
         broken[3, 1] = cell
         with pytest.raises(ValueError, match="in row 3, column 1"):
             model.predict(broken)
-    with pytest.raises(ValueError, match="2D array"):
+    with pytest.raises(ValueError, match="must have rows and columns"):
         model.predict(NEW[0])
 
 

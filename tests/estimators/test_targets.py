@@ -252,7 +252,7 @@ def test_logarithms_of_targets_are_answered_as_targets():
             TARGETS["poisson"],
             {"exposure": F[:3]},
             ValueError,
-            "inconsistent numbers of samp",
+            "X has 90 rows, but exposure has 3",
         ),
         ({}, F, {"sample_weight": -np.ones(90)}, ValueError, "sample_weight is -1 in row 0; every entry must be zero"),
         ({}, F, {"sample_weight": 0.0 * F}, ValueError, "sample_weight is zero in every row"),

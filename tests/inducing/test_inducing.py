@@ -380,7 +380,7 @@ def test_a_function_may_give_all_rows():
         (lambda X: X[:0], "it is empty"),
         (lambda X: X.astype("float32"), "has dtype float32, X has float64"),
         (lambda X: X * np.nan, "NaN or infinite"),
-        (lambda X: None, "not an array"),
+        (lambda X: None, "is None, but must be an array"),
     ],
     ids=["width", "rows", "empty", "dtype", "nan", "none"],
 )

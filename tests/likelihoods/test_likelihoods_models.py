@@ -305,13 +305,13 @@ SETTINGS = {
     "edges": (lambda: Ordinal(4, (0.0, 1.0)), "edges has shape .2,., but must have shape .3,. for classes=4"),
     "descending edges": (lambda: Ordinal(3, (1.0, 0.0)), "edges is .*, but must be in ascending order and finite"),
     "degrees of freedom": (lambda: StudentT(degrees_of_freedom=0.0), "degrees_of_freedom is 0.0"),
-    "scale": (lambda: StudentT((1.0, 2.0)), "scale has 2 entries, but there are 1 outputs"),
+    "scale": (lambda: StudentT((1.0, 2.0)), "scale has 2 entries, but there is 1 output"),
     "negative scale": (lambda: StudentT(-1.0), "scale is -1.0, but must be positive"),
     "epsilon": (lambda: RobustMax(2, epsilon=0.0), "epsilon is 0.0"),
     "squash": (lambda: RobustMax(2, squash=0.5), "squash is 0.5"),
     "samples": (lambda: Softmax(2, samples=0), "samples is 0"),
     "fixed samples": (lambda: Softmax(2, fixed_samples=1.5), "fixed_samples is 1.5"),
-    "noise variance": (lambda: Gaussian((1.0, 2.0, 3.0)), "noise_variance has 3 entries, but there are 1 outputs"),
+    "noise variance": (lambda: Gaussian((1.0, 2.0, 3.0)), "noise_variance has 3 entries, but there is 1 output"),
     "negative noise variance": (lambda: Gaussian(-1.0), "noise_variance is -1.0, but must be zero or positive"),
 }
 

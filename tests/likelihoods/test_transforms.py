@@ -118,8 +118,8 @@ def test_transforms_have_names_and_likelihoods():
     ("build", "error", "message"),
     [
         (lambda: YeoJohnson(2.5), ValueError, "power is 2.5, but must be from 0 to 2"),
-        (lambda: YeoJohnson(0.5, 0.0, 0.0), ValueError, "scale is 0, but must be positive"),
-        (lambda: Logit(1.0, 1.0), ValueError, "the interval from 1 to 1 must be finite and not empty"),
+        (lambda: YeoJohnson(0.5, 0.0, 0.0), ValueError, "scale is 0, but must be a finite number above zero"),
+        (lambda: Logit(1.0, 1.0), ValueError, "the interval from 1.0 to 1.0 must be finite and not empty"),
         (lambda: TransformedGaussian(Gaussian(), Log()), TypeError, "for logarithms, use LogNormal"),
         (lambda: TransformedGaussian(Log()), TypeError, r"transformed is Log\(\), but must be Gaussian"),  # type: ignore[arg-type]
         (

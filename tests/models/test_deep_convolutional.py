@@ -146,7 +146,7 @@ def test_a_deep_layer_beside_ordinary_ones():
         ({"stride": 0}, "stride is 0, but must be a whole number of at least 1"),
         ({"padding": (0, -1)}, "padding is -1, but must be a whole number of at least 0"),
         ({"channels": (0,)}, "channels is 0, but must be a whole number of at least 1"),
-        ({"channels": ()}, "patch has 2 entries, but there are 1 layers"),
+        ({"channels": ()}, "patch has 2 entries, but there is 1 layer"),
         ({"samples": 0}, "samples is 0, but must be a whole number of at least 1"),
         ({"kernel": (RBF(lengthscale=(1.0, 2.0)), RBF())}, "RBF has lengthscales of shape"),
     ],

@@ -429,7 +429,11 @@ def test_a_known_kernel():
         ({"likelihood": LOGIT, "most": 0}, ValueError, "most"),
         ({"likelihood": LOGIT, "memory": -1.0}, ValueError, "memory"),
         ({"likelihood": LOGIT, "weights": np.zeros(60)}, ValueError, "weights"),
-        ({"likelihood": "softmax"}, TypeError, "likelihood is 'softmax', but must be Softmax"),
+        (
+            {"likelihood": "softmax"},
+            TypeError,
+            "likelihood is 'softmax', but must be .*; write Softmax",
+        ),
         ({"likelihood": Softmax(2)}, ValueError, None),
     ],
 )
