@@ -38,5 +38,7 @@ from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._hyper_prior import columns_to_tie
 from agp.training._newton import Ascent, Coordinates, Evidence, ascend, expand_priors, newton_names, why_not_newton
 from agp.training._objective import has_optimal_posterior, laplace
-from agp.training._result import Callback, call_all, progress_bar
+from agp.training._progress import Piece, Score, Shown, Tracker, track
+from agp.training._result import Callback, call_all
 from agp.training._resume import check_checkpoint, checkpoint_exists, strip_addresses, write_checkpoint
+from agp.training._stages import limit_of_seconds, limit_of_steps

@@ -8,9 +8,11 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.bounds import Batch, expected_row_density
-from agp.likelihoods import Likelihood
+from agp.likelihoods import Bernoulli, Gaussian, Likelihood, Ordinal, RobustMax, Softmax
 from agp.models import collapsed_model
 from agp.random import generator
+from agp.training._begun import observations_of
+from agp.training._progress import Score, Tracker
 
 BASELINE_ROWS = 10_000
 """The maximum number of targets in a baseline that is computed iteratively."""
@@ -41,6 +43,17 @@ def baseline(
     parts = {"y": y, "weights": weights, "offset": offset, "noise": noise}
     rows = {name: None if x is None else backend_of(x).gather(x, some) for name, x in parts.items()}
     return _best_constant(likelihood, Batch(X=rows["y"], **rows))  # type: ignore[arg-type]
+
+
+def judge_bounds(tracker: Tracker, model: Any, data: Batch) -> None:
+    """Let the progress describe the quality of a model by the bounds of its training."""
+    if not tracker.outputs or tracker.score is not None:
+        return
+    likelihood, B = model.likelihood, backend_of(data.X)
+    alone = math.nan if B.is_lazy else baseline(likelihood, data.y, *data.known)
+    single = data.y.shape[1] == 1 and isinstance(likelihood, Gaussian)
+    kind = "label" if isinstance(likelihood, (Bernoulli, Ordinal, RobustMax, Softmax)) else "error" if single else "fit"
+    tracker.judge_by(Score(kind, alone), observations_of(data))
 
 
 def _best_constant(likelihood: Likelihood, data: Batch) -> float:

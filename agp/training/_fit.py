@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,14 +20,15 @@ from agp.random import generator
 from agp.repairs import outside, public
 from agp.training._batches import Place
 from agp.training._begun import FINAL_RATE_FRACTION, RATE, check_training, observations_of, recipe
-from agp.training._certificate import baseline
+from agp.training._certificate import baseline, judge_bounds
 from agp.training._lbfgs import LAST_ITERATIONS
 from agp.training._loop import train
 from agp.training._newton import Evidence, Expanded, ascend, why_not_newton
 from agp.training._objective import inner_updates, why_not_lbfgs
-from agp.training._result import Callback, LBFGSResult, ModelType, Progress, Result, call_all, progress_bar
+from agp.training._progress import Level, Shown, Tracker, expected_steps, track
+from agp.training._result import Callback, LBFGSResult, ModelType, Progress, Result, call_all
 from agp.training._resume import checkpoint_exists, load_trace
-from agp.training._stages import Clock, FitResult, by_lbfgs, ending_of, resume_training, with_message
+from agp.training._stages import Clock, FitResult, by_lbfgs, ending_of, limit_of_steps, resume_training, with_message
 from agp.updates import Update
 
 BATCH_ROWS = 1024
@@ -47,6 +47,8 @@ NEWTON_TOLERANCE = 1e-2
 """Newton's method stops when the predicted gain in nats is below this fraction of the tolerance."""
 LEAST_GAIN = 1e-3
 """A gain over the density of the targets without the inputs counts if it exceeds this many nats."""
+FIRST_WINDOWS = 2
+"""The usual number of steps until convergence, as a multiple of the window, before a slope is known."""
 COOLING_SHARE, COOLING_STEPS = 0.2, 100
 """After convergence, training continues for `COOLING_SHARE` times the number of steps so far, but at least for
 `COOLING_STEPS` steps, while the learning rates fall to a tenth."""
@@ -68,7 +70,7 @@ def fit(
     memory: float | None = None,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
-    progress: bool = False,
+    progress: Shown = False,
     checkpoint: str | Path | None = None,
     draws: Place = "host",
     graphs: bool = True,
@@ -125,7 +127,7 @@ def fit(
     callbacks
         Functions called with a `Progress` after each step. If a callback returns True, the training ends.
     progress
-        Show a progress bar (needs the extra ``cli``).
+        Show the progress, or append it to a log file; see `agp.train`.
     draws, graphs
         See `agp.train`.
     checkpoint
@@ -170,37 +172,82 @@ def fit(
     check_plan(updates)
     tolerance = check_positive("tolerance", tolerance)
     check_choice("draws", draws, get_args(Place))
-    clock = Clock(None if max_seconds is None else check_positive("max_seconds", max_seconds))
-    watchers = [*check_callables("callbacks", callbacks), clock]
-    settings: dict[str, Any] = {"callbacks": watchers, "progress": progress, "seed": seed}
+    budget = None if max_seconds is None else check_positive("max_seconds", max_seconds)
+    clock = Clock(budget, check_callables("callbacks", callbacks))
+    settings: dict[str, Any] = {"callbacks": [clock], "seed": seed}
     settings |= {"weights": weights, "offset": offset, "noise": noise}
     launched: dict[str, Any] = {"draws": draws, "graphs": graphs}
     inner = inner_updates(model, memory)
-    if updates is None and not why_not_lbfgs(model, X.shape[0], inner):
-        if not model.stochastic and not inner:
-            _refuse(checkpoint, batch_size)
-        if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= LBFGS_ROWS):
-            limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
-            how = {"gradient": gradient, "memory": memory}
-            found = None
-            if gradient == "closed-form" and not why_not_newton(model):
-                found = _by_newton(model, data, limit, tolerance, clock, settings)
-            if found is None:
-                found = by_lbfgs(model, data, limit, tolerance, clock, inner, how, settings, graphs)
-            return warn_without_signal(found, data, 1)
+    limit = None if max_steps is None else check_whole("max_steps", max_steps)
+    with track(progress) as tracker, tracker.inside(max_seconds=budget) as level:
+        judge_bounds(tracker, model, data)
+        settings["progress"] = tracker
+        found: FitResult[Any] | None = None
+        if updates is None and not why_not_lbfgs(model, X.shape[0], inner):
+            if not model.stochastic and not inner:
+                _refuse(checkpoint, batch_size)
+            if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= LBFGS_ROWS):
+                how = {"gradient": gradient, "memory": memory}
+                most = ITERATIONS if limit is None else limit
+                found = _on_all_rows(model, data, most, tolerance, clock, inner, how, settings, graphs)
+        if found is None:
+            planned = partial(updates or recipe, gradient=gradient, memory=memory)
+            settings |= {"batch_size": batch_size, "checkpoint": checkpoint, **launched}
+            found = _by_recipe(model, data, limit, tolerance, clock, planned, settings, level)
+        tracker.ending = tracker.ending or (f"converged, {found.message}" if found.converged else found.message)
+        return found
+
+
+def _on_all_rows(
+    model: ModelType,
+    data: Batch,
+    limit: int,
+    tolerance: float,
+    clock: Clock,
+    inner: list[Update],
+    how: dict[str, Any],
+    settings: dict[str, Any],
+    graphs: bool,
+) -> FitResult[ModelType]:
+    """Train a model by Newton's method if it supports it, or else by L-BFGS."""
+    found = None
+    if how["gradient"] == "closed-form" and not why_not_newton(model):
+        found = _by_newton(model, data, limit, tolerance, clock, settings)
+    if found is None:
+        found = by_lbfgs(model, data, limit, tolerance, clock, inner, how, settings, graphs)
+    return warn_without_signal(found, data, 1)
+
+
+def _by_recipe(
+    model: ModelType,
+    data: Batch,
+    limit: int | None,
+    tolerance: float,
+    clock: Clock,
+    planned: Callable[..., list[Update]],
+    settings: dict[str, Any],
+    level: Level,
+) -> FitResult[ModelType]:
+    """Train a model by the updates that `planned` returns, until an epoch gains less than the tolerance."""
+    X, y, batch_size = data.X, data.y, settings["batch_size"]
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
     noisy = size not in (None, X.shape[0]) or any(model._draws(generator(0), X.shape[0]))
-    steps = max(STEPS, EPOCHS * epoch) if max_steps is None else check_whole("max_steps", max_steps)
+    steps = max(STEPS, EPOCHS * epoch) if limit is None else limit
     slope = _Slope(X.shape[0], epoch, tolerance, noisy=noisy)
-    planned = partial(updates or recipe, gradient=gradient, memory=memory)
-    cooled = _beside(checkpoint, slope)
-    watched: dict[str, Any] = {**settings, "callbacks": [*watchers, slope]}
-    watched |= {"updates": planned(model, steps, rate=RATE), "checkpoint": checkpoint, **launched}
-    found = train(model, X, y, steps=slope.steps if slope.converged else steps, batch_size=size, **watched)
+    cooled = _beside(settings["checkpoint"], slope)
+    before = slope.steps
+
+    def tell(_seen: Progress) -> None:
+        level.steps = slope.steps - before, slope.expected_steps(steps) - before
+
+    watched = {**settings, "callbacks": [clock, slope, tell], "batch_size": size}
+    watched["updates"] = planned(model, steps, rate=RATE)
+    found = train(model, X, y, steps=slope.steps if slope.converged else steps, **watched)
     if slope.converged:
-        settings |= _cooling(found, steps, planned) | {"batch_size": size, "checkpoint": cooled, **launched}
-        found = resume_training(found, train, X, y, settings)
+        level.steps = 0.0, 0.0  # the number of the last steps is known
+        last = _cooling(found, steps, planned) | {"batch_size": size, "checkpoint": cooled}
+        found = resume_training(found, train, X, y, settings | last)
         return warn_without_signal(with_message(found, True, clock, slope.message), data)
     return with_message(found, False, clock, ending_of(found, steps))
 
@@ -239,7 +286,8 @@ def _by_newton(
         found = fit_newton(model, data.X, data.y, **settings)
     except NonFiniteError:
         return None
-    return with_message(found, found.converged, clock, found.message)
+    reached = not found.converged and found.steps >= limit
+    return with_message(found, found.converged, clock, limit_of_steps(limit) if reached else found.message)
 
 
 def check_plan(updates: Any) -> None:
@@ -294,6 +342,8 @@ class _Slope:
         self.epoch, self.rows, self.tolerance = max(epoch, MIN_EPOCH_STEPS), rows, tolerance
         self.steps = 0
         self.read: list[float] = []
+        self.gains: list[float] = []
+        """The gains per datum, in nats, whenever they were computed."""
         self.waiting: list[Array] = []
         self.converged, self.message = False, ""
 
@@ -306,6 +356,15 @@ class _Slope:
     def steps_since_check(self) -> int:
         """Return the number of steps since the slope was last computed."""
         return self.steps % (self.window // 5)
+
+    def expected_steps(self, most: int) -> float:
+        """Return the expected number of steps, at most `most`, with those after convergence."""
+        often = self.window // 5
+        first = max(self.steps - often * (len(self.gains) - 1), self.window) if self.gains else self.window
+        gains = [*([math.inf] * (first // often - 1)), *self.gains]
+        least = FIRST_WINDOWS * self.window if not self.gains else self.steps
+        end = max(expected_steps(gains, self.tolerance, most, every=often) if self.gains else least, self.steps)
+        return min(end + max(COOLING_STEPS, COOLING_SHARE * end), most)
 
     def __call__(self, seen: Progress) -> bool:
         self.waiting.append(seen.info["bound"])
@@ -322,6 +381,7 @@ class _Slope:
             return
         times = np.arange(self.window) - 0.5 * (self.window - 1)
         gained = float(times @ np.asarray(self.read)) / float(times @ times) * self.epoch / self.rows
+        self.gains.append(gained)
         self.converged = gained < self.tolerance
         self.message = f"{self.epoch} steps gain {gained:.1e} nats per datum, less than {self.tolerance:g}"
 
@@ -339,7 +399,7 @@ def fit_newton(
     tolerance: float = 1e-3,
     frozen: str | Sequence[str] = (),
     callbacks: Iterable[Callback] = (),
-    progress: bool = False,
+    progress: Shown = False,
     weights: Array | None = None,
     offset: Array | None = None,
     noise: Array | None = None,
@@ -368,7 +428,7 @@ def fit_newton(
     callbacks
         Functions called with a `Progress` after each iteration. If a function returns True, the optimisation ends.
     progress
-        Show a progress bar (needs the extra ``cli``).
+        Show the progress, or append it to a log file; see `agp.train`.
     weights, offset, noise
         What is known of each row; see `agp.models.Model.bound`.
 
@@ -409,40 +469,47 @@ def fit_newton(
     model = tree.detach(model)
     names = unfrozen(model, (*tree.patterns(frozen), *sorted(tree.zero_leaves(model))))  # zeros stay zero
     search = _Search(Evidence(model, data, names), observations_of(data), check_callables("callbacks", callbacks))
-    with progress_bar(max_iterations) if progress else nullcontext() as bar:
-        search.bar = bar
+    with track(progress) as tracker, tracker.inside():
+        judge_bounds(tracker, model, data)
+        tracker.begin("Newton", "training on all rows")
         try:
-            search.run(max_iterations, tolerance)
+            search.run(max_iterations, tolerance, tracker)
         except KeyboardInterrupt as interrupt:
             raise Interrupted(search.result()) from interrupt
+        tracker.ending = tracker.ending or search.message
     return search.result()
 
 
 class _Search:
     """Newton's method from the model's own parameters."""
 
-    bar: Any = None
-
     def __init__(self, objective: Evidence, count: float, callbacks: list[Callback]) -> None:
         self.objective, self.count, self.callbacks = objective, count, callbacks
         self.trace: dict[str, list[float]] = {"bound": [], "gradient": [], "gain": []}
         self.point: Expanded | None = None
-        self.steps = 0
+        self.steps, self.stopped = 0, ""
         self.message, self.converged = "stopped before the optimiser finished", False
 
-    def run(self, max_iterations: int, tolerance: float) -> None:
+    def run(self, max_iterations: int, tolerance: float, tracker: Tracker) -> None:
         """Take steps until the predicted gain is below the tolerance."""
         start = self.objective.coordinates.vector_of(self.objective.coordinates.model)
         box = self.objective.coordinates.box(start)
         settings: dict[str, Any] = {"most": max_iterations + 1, "tolerance": tolerance, "box": box}
-        point, self.converged, stopped = ascend(self.objective, start, seen=self._watch, thorough=True, **settings)
+
+        def seen(point: Expanded, hoped: float) -> bool:
+            stopped = self._watch(point, hoped)
+            total = expected_steps(self.trace["gain"], tolerance, max_iterations)
+            tracker.step(self.steps, total, f"iteration {self.steps:,}", point.value)
+            return stopped
+
+        point, self.converged, stopped = ascend(self.objective, start, seen=seen, thorough=True, **settings)
         if point is None:
             reason = next(iter(self.objective.rejections))
             msg = f"{reason} at the starting model; try standardised data, more noise or float64."
             raise NonFiniteError(msg, self.result())
-        self.message = f"the limit of {max_iterations} iterations was reached"
+        self.message = f"the limit of {max_iterations} iterations (max_iterations) was reached"
         if stopped:
-            self.message = "a callback ended the optimisation"
+            self.message = f"{self.stopped} ended the optimisation"
         elif self.converged:
             self.message = f"further steps gain less than {tolerance:.2g} nats"
 
@@ -454,10 +521,10 @@ class _Search:
         self.trace["bound"].append(point.value)
         self.trace["gradient"].append(float(np.max(np.abs(point.slope), initial=0.0)) / self.count)
         self.trace["gain"].append(hoped)
-        if self.bar is not None:
-            self.bar.show(self.steps, {"bound": point.value}, 0)
         bound = asarray_like(np.asarray(point.value), tree.first_leaf(point.model))
-        return call_all(self.callbacks, Progress(self.steps, point.model, {"bound": bound}, self.objective.seconds))
+        seen = Progress(self.steps, point.model, {"bound": bound}, self.objective.seconds)
+        self.stopped = call_all(self.callbacks, seen)
+        return bool(self.stopped)
 
     def result(self) -> LBFGSResult[Any]:
         """Return the last point, or the given model if there is none."""

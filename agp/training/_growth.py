@@ -20,11 +20,12 @@ from agp.models import add_inducing, exact_model, growing_part
 from agp.random import generator
 from agp.repairs import outside
 from agp.training._begun import check_training
-from agp.training._certificate import CERTIFIED_ROWS, baseline, certify
+from agp.training._certificate import CERTIFIED_ROWS, baseline, certify, judge_bounds
 from agp.training._fit import check_plan, fit
 from agp.training._lbfgs import fit_lbfgs
+from agp.training._progress import Piece, Shown, track
 from agp.training._result import Callback, ModelType, Progress, call_all
-from agp.training._stages import FitResult, resume_training
+from agp.training._stages import FitResult, limit_of_seconds, limit_of_steps, resume_training
 from agp.updates import Update
 
 MAX_INDUCING = 1024
@@ -40,6 +41,9 @@ FINAL_TOLERANCES, MAX_TOLERANCES, ERROR = 3.0, 10.0, 180.0
 """Training tolerances in units of `fit_tolerance`. The first round and the final training use `FINAL_TOLERANCES`. Other
 rounds use `ERROR` / sqrt(N), clipped to the range from `FINAL_TOLERANCES` to `MAX_TOLERANCES`, where gains as accurate
 as an average over N rows suffice."""
+FIRST_GAIN, ROUND_POWER = 4.0, 1.5
+"""The gain of a doubling, in tolerances, before it is known, and the power of the number of inducing inputs that the
+time of a round is expected to follow."""
 SQUARES = 8, 6
 """The number of M x M arrays that training stores at the same time, and the number of further arrays per output."""
 
@@ -83,7 +87,7 @@ class _Limits:
         callbacks: Iterable[Callback],
     ) -> None:
         check_memory(memory)
-        self.callbacks, self.stopped = check_callables("callbacks", callbacks), False
+        self.callbacks, self.stopped = check_callables("callbacks", callbacks), ""
         self.tolerance, self.memory = check_positive("tolerance", tolerance), memory
         self.most = min(check_whole("most", most), rows)
         self.max_steps = None if max_steps is None else check_whole("max_steps", max_steps)
@@ -92,10 +96,10 @@ class _Limits:
 
     def __call__(self, seen: Progress) -> bool:
         self.stopped = call_all(self.callbacks, seen) or self.stopped
-        return self.stopped
+        return bool(self.stopped)
 
     def callback_ending(self) -> tuple[str, str] | None:
-        return ("callback", "a callback ended the growth") if self.stopped else None
+        return ("callback", f"{self.stopped} ended the growth") if self.stopped else None
 
     def elapsed(self) -> float:
         return time.perf_counter() - self.start
@@ -103,14 +107,14 @@ class _Limits:
     def spent(self, found: FitResult[Any]) -> tuple[str, str] | None:
         """Check whether a limit on time or steps was reached."""
         if self.max_seconds is not None and self.elapsed() >= self.max_seconds:
-            return "time", f"the limit of {self.max_seconds:g} s was reached"
+            return "time", limit_of_seconds(self.max_seconds)
         if self.max_steps is not None and found.steps >= self.max_steps:
-            return "steps", f"the limit of {self.max_steps} steps was reached"
+            return "steps", limit_of_steps(self.max_steps)
         return None
 
     def ending(self, found: FitResult[Any]) -> bool:
         """Whether training must end now."""
-        return self.stopped or self.spent(found) is not None
+        return bool(self.stopped) or self.spent(found) is not None
 
     def left(self, found: FitResult[Any]) -> dict[str, Any]:
         """Return the remaining limits for the next training."""
@@ -123,13 +127,14 @@ class _Limits:
         part = growing_part(model)[1]
         M = part.inducing.count
         if self.most <= M:
-            return "most", f"{M} inducing inputs are the maximum"
+            return "most", f"{M} inducing inputs are the maximum (most)"
         larger = min(2 * M, self.most)
         floats = (SQUARES[0] + SQUARES[1] * model.outputs) * larger**2
         beside = part.inducing.reference[1]
         needed, allowed = mebibytes(floats, beside), budget(self.memory, beside)
         if needed > allowed:
-            return "memory", f"matrices for {larger} inducing inputs need {needed:.0f} MiB, more than {allowed:g} MiB"
+            need = f"matrices for {larger} inducing inputs need {needed:.0f} MiB"
+            return "memory", f"{need}, more than {allowed:g} MiB (memory)"
         return None
 
     def assess(self, rounds: list[Round]) -> tuple[str, str] | None:
@@ -162,7 +167,8 @@ class _Limits:
             return spent
         last = rounds[-1].seconds - (rounds[-2].seconds if len(rounds) > 1 else 0.0)
         if self.max_seconds is not None and self.max_seconds - self.elapsed() < 2.0 * last:
-            return "time", f"the next round needs about {2.0 * last:.2g} s, too long for {self.max_seconds:g} s in all"
+            all_of_it = f"{self.max_seconds:g} s in all (max_seconds)"
+            return "time", f"the next round needs about {2.0 * last:.2g} s, too long for {all_of_it}"
         return None
 
 
@@ -207,7 +213,7 @@ def fit_growing(
     sample_rows: int = SAMPLE_ROWS,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
-    progress: bool = False,
+    progress: Shown = False,
     weights: Array | None = None,
     offset: Array | None = None,
     noise: Array | None = None,
@@ -304,12 +310,22 @@ def fit_growing(
     certified_rows = check_whole("certified_rows", certified_rows)
     check_plan(updates)
     settings: dict[str, Any] = {"batch_size": batch_size, "updates": updates, "gradient": gradient, "memory": memory}
-    settings |= {"seed": seed, "callbacks": [limits], "progress": progress}
+    settings |= {"seed": seed, "callbacks": [limits]}
     settings |= {"weights": weights, "offset": offset, "noise": noise}
     sample_rows = check_whole("sample_rows", sample_rows, least=0)
     growth = _Growth(model, data, limits, fit_tolerance, certified_rows, settings)
-    if sample_rows and not model.stochastic:
-        growth.tune(sample_rows)
+    with track(progress) as tracker, tracker.inside(max_seconds=limits.max_seconds):
+        judge_bounds(tracker, model, data)
+        settings["progress"] = growth.tracker = tracker
+        if sample_rows and not model.stochastic:
+            growth.tune(sample_rows)
+        found = _grow(growth, limits)
+        tracker.ending = tracker.ending or found.message
+    return found
+
+
+def _grow(growth: "_Growth", limits: _Limits) -> GrowthResult[Any]:
+    """Train models with more and more inducing inputs, until a limit or the gain ends the growth."""
     while True:
         last = limits.size(growth.found.model)
         in_full = not growth.rounds  # the first round may be the only one, and takes the least time
@@ -353,6 +369,7 @@ class _Growth:
         self.seen: Any = None  # the certificate of the last round
         self.rounds: list[Round] = []
         self.reached: list[Any] = []  # the model after each round
+        self.tracker: Any = None
         self.tuned, self.resets = False, 0
         self.tolerance = fit_tolerance * FINAL_TOLERANCES
         self.looser = fit_tolerance * min(max(FINAL_TOLERANCES, ERROR / math.sqrt(data.X.shape[0])), MAX_TOLERANCES)
@@ -366,6 +383,7 @@ class _Growth:
         if exact is None:
             return
         steps = min(SAMPLE_STEPS, limits.max_steps or SAMPLE_STEPS)
+        self.tracker.begin("sample", f"training on {len(index):,} rows")
         chosen = {name: settings[name] for name in ("gradient", "callbacks", "progress")}
         found = fit_lbfgs(exact, exact.X, exact.y, max_iterations=steps, **chosen)
         gain = found.bounds[0] / data.X.shape[0] - baseline(Gaussian(), data.y, *data.known)
@@ -380,12 +398,28 @@ class _Growth:
     def train(self, tolerance: float) -> None:
         """Train the model unless a limit is reached, and note the round."""
         if not self.limits.ending(self.found):
+            self._tell()
             settings = self.settings | self.limits.left(self.found) | {"tolerance": tolerance}
             with warnings.catch_warnings():  # only warnings about the last model matter
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.simplefilter("ignore", NoSignalWarning)
                 self.found = resume_training(self.found, fit, self.data.X, self.data.y, settings)
         self.note()
+
+    def _tell(self) -> None:
+        """Tell the progress about a round and those that are expected to follow it.
+
+        A doubling usually gains half as much as the one before it.
+        """
+        M, limits = growing_part(self.found.model)[1].inducing.count, self.limits
+        gain = FIRST_GAIN * limits.tolerance
+        if len(self.rounds) > 1:
+            gain = self.rounds[-1].bound - self.rounds[-2].bound
+        more = math.ceil(math.log2(max(gain / limits.tolerance, 1.0)))
+        sizes = [size for size in (M * 2**k for k in range(1, more + 1)) if size < 2 * limits.most]
+        level = self.tracker.levels[-1]
+        level.later = [Piece("round", float(size) ** ROUND_POWER) for size in (M, *sizes, *sizes[-1:])]
+        self.tracker.begin("round", f"training with {M:,} inducing inputs")
 
     def note(self) -> None:
         """Note the bounds of the model as a round."""

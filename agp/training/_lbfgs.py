@@ -3,9 +3,9 @@
 Likelihoods that average over samples use fixed samples unless draws are passed, so their bounds are smooth.
 """
 
+import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,10 @@ from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import collect_reports, public
 from agp.training._begun import check_training, initial_state
+from agp.training._certificate import judge_bounds
 from agp.training._objective import Objective, Point, Vector, closed_form_leaves, why_not_lbfgs
-from agp.training._result import Callback, LBFGSResult, ModelType, Progress, call_all, progress_bar
+from agp.training._progress import Shown, Tracker, expected_steps, track
+from agp.training._result import Callback, LBFGSResult, ModelType, Progress, call_all
 from agp.tree import POSITIVE
 from agp.updates import Adam, Update, check_rate
 
@@ -80,6 +82,13 @@ class Gain:
             self.message = f"the last {LAST_ITERATIONS} iterations gained less than {self.least:.2g} nats"
         return self.converged
 
+    def expected_steps(self, trace: Mapping[str, list[float]], most: float) -> float:
+        """Return after how many iterations of a trace the rule is expected to end it."""
+        bounds = trace["bound"]
+        later = bounds[1 + LAST_ITERATIONS :]
+        gains = [*([math.inf] * LAST_ITERATIONS), *(new - old for new, old in zip(later, bounds[1:], strict=False))]
+        return expected_steps(gains, self.least, most)
+
     def since(self, bounds: list[float]) -> float:
         """Return the gain since the first of these bounds, or 0 if the list is empty."""
         return self.bounds[-1] - bounds[0] if bounds else 0.0
@@ -94,6 +103,10 @@ class PredictedGain(Gain):
     def __init__(self, tolerance: float) -> None:
         super().__init__(SHARE * tolerance)
         self.rounding, self.count = tolerance, 0
+
+    def expected_steps(self, trace: Mapping[str, list[float]], most: float) -> float:
+        """Return after how many iterations of a trace the rule is expected to end it."""
+        return expected_steps(trace["gain"], self.least, most)
 
     def __call__(self, seen: Progress) -> bool:
         self.bounds.append(float(seen.info["bound"]))
@@ -122,7 +135,7 @@ def fit_lbfgs(
     memory: float | None = None,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
-    progress: bool = False,
+    progress: Shown = False,
     weights: Array | None = None,
     offset: Array | None = None,
     noise: Array | None = None,
@@ -171,7 +184,7 @@ def fit_lbfgs(
         Functions called with a `Progress` after each iteration; iterations are counted over all starts. If a function
         returns True, the optimisation ends.
     progress
-        Show a progress bar (needs the extra ``cli``).
+        Show the progress, or append it to a log file; see `agp.train`.
     weights, offset, noise
         What is known of each row; see `agp.models.Model.bound`.
 
@@ -216,14 +229,15 @@ def fit_lbfgs(
         model = initial_state(model, tree.leaves(model).keys() - moving - closed_form_leaves(model, inner))
     objective = Objective(model, data, moving, inner, gradient, memory, logarithms=bool(logarithms))
     search = _Search(objective, max_iterations, float(tolerance), check_callables("callbacks", callbacks))
-    total = max_iterations * (restarts + 1)
-    with progress_bar(total) if progress else nullcontext() as bar, collect_reports(objective.aside):
-        search.bar = bar
+    with track(progress) as tracker, tracker.inside(), collect_reports(objective.aside):
+        judge_bounds(tracker, model, data)
+        search.watch(tracker, restarts + 1)
         try:
             search.run(_starts(objective, restarts, seed, float(spread)))
         except KeyboardInterrupt as interrupt:
             raise Interrupted(search.result()) from interrupt
-    result = search.result()
+        result = search.result()
+        tracker.ending = tracker.ending or result.message
     objective.repairs.tell()
     return result
 
@@ -287,13 +301,19 @@ class _Start:
 class _Search:
     """Run L-BFGS from all starts in turn, and keep the best result."""
 
-    bar: Any = None
+    tracker: Tracker | None = None
+    starts = 1
 
     def __init__(self, objective: Objective, max_iterations: int, tolerance: float, callbacks: list[Callback]) -> None:
         self.objective, self.callbacks = objective, callbacks
         self.max_iterations, self.tolerance = max_iterations, tolerance
         self.runs: list[_Start | None] = []
-        self.steps, self.stopped = 0, False
+        self.steps, self.stopped = 0, ""
+
+    def watch(self, tracker: Tracker, starts: int) -> None:
+        """Tell a tracker how far the search is."""
+        self.tracker, self.starts = tracker, starts
+        tracker.begin("L-BFGS", "training on all rows")
 
     def run(self, starts: Iterator[Vector]) -> None:
         """Optimise from each start in turn; stop early if a callback ends the search."""
@@ -354,8 +374,10 @@ class _Search:
             options=options,
         )
         run.message, run.converged = str(found.message), bool(found.success)
+        if "ITERATIONS" in run.message and found.nit >= self.max_iterations:
+            run.message = f"the limit of {self.max_iterations} iterations (max_iterations) was reached"
         if self.stopped:
-            run.message = "a callback ended the optimisation"
+            run.message = f"{self.stopped} ended the optimisation"
 
     def _finish_iteration(self, run: _Start) -> None:
         self.steps += 1
@@ -364,11 +386,22 @@ class _Search:
         run.trace["gradient"].append(float(np.max(np.abs(at.slope))))
         run.trace["gain"].append(self.objective.count * run.decrement())
         info = {"bound": at.bound, "gain": run.trace["gain"][-1]}
-        if self.bar is not None:
-            self.bar.show(self.steps, {"bound": float(at.bound)}, self.objective.repairs.total)
-        if call_all(self.callbacks, Progress(self.steps, at.model, info, self.objective.seconds)):
-            self.stopped = True
+        self.stopped = call_all(self.callbacks, Progress(self.steps, at.model, info, self.objective.seconds))
+        if self.tracker is not None:
+            self._tell(self.tracker, run)
+        if self.stopped:
             raise StopIteration
+
+    def _tell(self, tracker: Tracker, run: _Start) -> None:
+        """Tell how far the search is: the gradient or a rule that ends it may end this start before the limit."""
+        done, repairs = len(run.trace["bound"]), self.objective.repairs.total
+        rules = [rule for rule in self.callbacks if isinstance(rule, Gain)]
+        total = expected_steps(run.trace["gradient"], self.tolerance, self.max_iterations)
+        total = min(total, *(rule.expected_steps(run.trace, self.max_iterations) for rule in rules), total)
+        before = self.steps - done
+        after = (self.starts - len(self.runs)) * total
+        detail = f"iteration {self.steps:,}" + (f", repairs: {repairs}" if repairs else "")
+        tracker.step(self.steps, before + total + after, detail, float(run.iterate.bound))
 
     def result(self) -> LBFGSResult[Any]:
         """Return the best result so far, or the given model if there is no result yet."""

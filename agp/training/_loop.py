@@ -1,7 +1,6 @@
 """The training loop, which applies updates in order, checks numbers and writes checkpoints."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,7 +11,9 @@ from agp.repairs import collect_reports, public
 from agp.training._batches import Batches, Place
 from agp.training._begun import check_training, initial_state, kept_leaves, recipe, warn_about_untouched
 from agp.training._graphs import check_loops
-from agp.training._result import Callback, ModelType, Result, progress_bar
+from agp.training._certificate import judge_bounds
+from agp.training._progress import Shown, Tracker, track
+from agp.training._result import Callback, ModelType, Result
 from agp.training._resume import check_checkpoint
 from agp.training._run import Run
 from agp.tree import detach, first_leaf
@@ -30,7 +31,7 @@ def train(
     batch_size: int | None = None,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
-    progress: bool = False,
+    progress: Shown = False,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
     on_device: bool = False,
@@ -61,7 +62,9 @@ def train(
     callbacks
         Functions called with a `Progress` after each step. If a callback returns True, the training ends.
     progress
-        Show a progress bar with the bound and steps per second (needs the extra ``cli``).
+        Show a bar for the whole training, with the time left (in a terminal, it needs the extra ``cli``). If standard
+        error is not a terminal, a line a minute is written there. A path names a log file, to which such lines are
+        appended. See :ref:`watching`.
     checkpoint, checkpoint_every
         The path of a safetensors file. The file is written before the first step, after every `checkpoint_every` steps,
         at the end and on an interrupt. If the file exists, the run resumes from this file and gives the same numbers as
@@ -141,9 +144,17 @@ def train(
     model = initial_state(model, kept_leaves(model, updates)) if steps else model
     run = Run(model, updates, batches, check_checkpoint(checkpoint), facts, on_device=on_device, graphs=graphs)
     _begin(run, model, steps, checkpoint)
+    with track(progress) as tracker:
+        judge_bounds(tracker, model, data)
+        return _advance(run, steps, callbacks, tracker, checkpoint_every)
+
+
+def _advance(run: Run, steps: int, callbacks: list[Callback], tracker: Tracker, checkpoint_every: int) -> Result[Any]:
+    """Take the steps of a run, and return its result, which is also in the errors."""
     try:
-        with progress_bar(steps, run.step) if progress else nullcontext() as bar, collect_reports(run.aside):
-            run.advance_to(steps, callbacks, bar, checkpoint_every)
+        with tracker.inside(), collect_reports(run.aside):
+            tracker.begin("steps", "training")
+            run.advance_to(steps, callbacks, tracker, checkpoint_every)
             run.save()
         result = run.result()
         run.repairs.tell()

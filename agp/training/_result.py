@@ -1,14 +1,13 @@
-"""The progress and the results of training."""
+"""The callbacks and the results of training."""
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType, MethodType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from agp import tree
 from agp.backend import Array
-from agp.errors import require
 from agp.models import Model
 from agp.summaries import html_with_fallback, summary_html, table_html
 
@@ -37,9 +36,16 @@ class Progress(NamedTuple):
 Callback = Callable[[Progress], bool | None]
 
 
-def call_all(callbacks: Iterable[Callback], seen: Progress, /) -> bool:
-    """Call every callback; return whether any of them returned True."""
-    return sum(bool(callback(seen)) for callback in callbacks) > 0
+def call_all(callbacks: Iterable[Callback], seen: Progress, /) -> str:
+    """Call every callback; return the name of the first that returned True, in words, or an empty string."""
+    ended = [callback for callback in callbacks if callback(seen)]
+    return _name_callback(ended[0]) if ended else ""
+
+
+def _name_callback(callback: Callback) -> str:
+    """Return "the callback f" for a function that has a name, and "a callback" otherwise."""
+    named = isinstance(callback, (FunctionType, MethodType)) and callback.__name__ != "<lambda>"
+    return f"the callback {callback.__name__}" if named else "a callback"
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -121,33 +127,3 @@ def _cell(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return value if len(value) <= SHOWN else [*value[:SHOWN], f"and {len(value) - SHOWN:,} more"]
-
-
-# -- progress bars ----------------------------------------------------------------------------------------------------
-
-
-class _Bar:
-    """A tqdm progress bar."""
-
-    def __init__(self, bar: Any) -> None:
-        self.bar = bar
-
-    def begin(self, name: str, left: float) -> None:
-        """Show the name of a stage and, if the time is limited, how many seconds are left."""
-        self.bar.set_description(name if left == float("inf") else f"{name}, {max(left, 0.0):.0f} s left")
-
-    def show(self, step: int, latest: dict[str, float], repairs: int) -> None:
-        """Show the step, the latest logged numbers and the number of repairs."""
-        shown = {name: f"{latest[name]:.4g}" for name in ("bound", "residual") if name in latest}
-        if repairs:
-            shown["repairs"] = str(repairs)
-        self.bar.set_postfix(shown, refresh=False)
-        self.bar.update(step - self.bar.n)
-
-
-@contextlib.contextmanager
-def progress_bar(total: int | None, start: int = 0) -> Iterator[_Bar]:
-    """Yield a bar from `start` to `total` steps (None if unknown); raise ImportError if tqdm is not installed."""
-    tqdm = require("tqdm.auto", "progress=True needs", "cli").tqdm
-    with tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, leave=False) as bar:
-        yield _Bar(bar)

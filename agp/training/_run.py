@@ -15,6 +15,7 @@ from agp.repairs import Report, Tally, collect_reports, fetch_reports, speculate
 from agp.training._batches import Batches
 from agp.training._begun import kept_leaves
 from agp.training._graphs import Epochs, StepGraph
+from agp.training._progress import Tracker
 from agp.training._result import Callback, Progress, Result, call_all
 from agp.training._resume import checkpoint_exists, not_finite, read, strip_addresses, write_checkpoint
 from agp.updates import Update, apply_updates, moves_of
@@ -73,9 +74,9 @@ class Run:
     def _apply_updates(self, model: Any, states: list[Any], batch: Batch) -> tuple[Any, list, dict]:
         return apply_updates(self.updates, model, batch, states)
 
-    def advance_to(self, steps: int, callbacks: list[Callback], bar: Any, checkpoint_every: int) -> None:
+    def advance_to(self, steps: int, callbacks: list[Callback], tracker: Tracker, checkpoint_every: int) -> None:
         """Take steps until `steps` are done or a callback returns True."""
-        step = self.step
+        step = first = self.step
         while step < steps:
             began = time.perf_counter()
             if self.epochs is None:
@@ -88,9 +89,7 @@ class Run:
             info = self._reach(step, wait=look or save or bool(callbacks))
             if look:
                 self._look()
-                if bar is not None:
-                    latest = {name: values[-1] for name, values in self.looks[-1].items()}
-                    bar.show(self.step, latest, self.repairs.total)
+                self._tell(tracker, first, steps)
             elif callbacks:
                 for value in info.values():  # the device must finish the step before the clock is read
                     backend_of(value).synchronise(value)
@@ -99,6 +98,12 @@ class Run:
                 self.save()
             if callbacks and call_all(callbacks, Progress(self.step, self.model, info, self.seconds)):
                 return
+
+    def _tell(self, tracker: Tracker, first: int, steps: int) -> None:
+        """Tell how far the training is."""
+        detail = f"step {self.step:,} of {steps:,}" + (f", repairs: {self.repairs.total}" if self.repairs.total else "")
+        bounds = self.looks[-1].get("bound", [])
+        tracker.step(self.step - first, steps - first, detail, bounds[-1] if bounds else -np.inf)
 
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
         """Take the steps up to `step`; return the log of the last step.

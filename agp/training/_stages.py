@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from agp.training._begun import observations_of, recipe
 from agp.training._lbfgs import Gain, PredictedGain, fit_lbfgs
 from agp.training._loop import train
 from agp.training._objective import closed_form_leaves, moves_posteriors
-from agp.training._result import Callback, ModelType, Progress, Result
+from agp.training._result import Callback, ModelType, Progress, Result, call_all
 from agp.updates import OptimalPosterior, Update, unexplained_nats
 
 FIRST_STEPS = 200
@@ -41,15 +41,18 @@ class FitResult(Result[ModelType]):
 
 
 class Clock:
-    """A callback that ends the training when the time limit is reached."""
+    """A callback that ends the training when the time limit is reached, or when a user's callback returns True."""
 
-    def __init__(self, budget: float | None) -> None:
-        self.budget, self.ended = budget, False
+    def __init__(self, budget: float | None, callbacks: Iterable[Callback] = ()) -> None:
+        self.budget, self.callbacks, self.ended = budget, [*callbacks], False
+        self.stopped = ""
+        """The callback that ended the training, in words."""
         self.start = time.perf_counter()
 
-    def __call__(self, _seen: Progress) -> bool:
+    def __call__(self, seen: Progress) -> bool:
+        self.stopped = call_all(self.callbacks, seen)
         self.ended = self.budget is not None and time.perf_counter() - self.start >= self.budget
-        return self.ended
+        return self.ended or bool(self.stopped)
 
 
 class _Stages:
@@ -86,7 +89,7 @@ class _Stages:
 
     def finish(self, found: Any) -> FitResult[Any]:
         """Return the result of the last search."""
-        ending = f"the limit of {self.limit} iterations was reached" if found.steps >= self.limit else found.message
+        ending = limit_of_steps(self.limit) if found.steps >= self.limit else found.message
         return with_message(found, found.converged, self.clock, self.rule.message or ending)
 
 
@@ -147,13 +150,25 @@ def _places(model: Any) -> tuple[str, ...]:
     return tuple(name for name in tree.leaves(model, "parameter") if name in names)
 
 
+def limit_of_steps(steps: int) -> str:
+    """Return the words for the end of a training by its number of steps."""
+    return f"the limit of {steps} steps (max_steps) was reached"
+
+
+def limit_of_seconds(seconds: float) -> str:
+    """Return the words for the end of a training by its time."""
+    return f"the limit of {seconds:g} s (max_seconds) was reached"
+
+
 def ending_of(found: Result[Any], steps: int) -> str:
-    return "a callback ended the training" if found.steps < steps else f"the limit of {steps} steps was reached"
+    return "a callback ended the training" if found.steps < steps else limit_of_steps(steps)
 
 
 def with_message(found: Any, converged: bool, clock: "Clock", message: str) -> FitResult[Any]:
-    if clock.ended and not converged:
-        message = f"the limit of {clock.budget:g} s was reached"
+    if clock.stopped and not converged:
+        message = f"{clock.stopped} ended the training"
+    elif clock.ended and not converged:
+        message = limit_of_seconds(float(clock.budget or 0.0))
     if not converged:
         text = f"the training has not converged after {found.steps} steps: {message}; train longer or raise tolerance."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())

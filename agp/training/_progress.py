@@ -1,0 +1,437 @@
+"""What a long fit shows: one bar in a terminal, or a line a minute on standard error or in a log file."""
+
+import contextlib
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agp.errors import require
+
+Shown = bool | str | os.PathLike[str]
+"""The argument `progress`: whether to show the progress, or the path of a log file."""
+
+FIRST, EVERY, BETWEEN = 5.0, 60.0, 5.0
+"""The times in seconds until the first line, between lines of one stage, and at least between the first lines of stages
+that follow each other."""
+REFRESH, WAKE = 0.2, 1.0
+"""The times in seconds between two states of the bar, and after which a thread looks for lines that are due."""
+MOST = 0.99
+"""The largest share of the whole before the end."""
+OVERRUN = 0.25
+"""A piece of work that takes longer than expected is expected to take this share of its time so far, again."""
+FLATTEST, STEEPEST, FEWEST = 1.0, 8.0, 4
+"""The limits of the power with which gains fall from step to step, and the least number of steps that show it."""
+LOG_2PI_E = math.log(2.0 * math.pi) + 1.0
+
+
+class Piece(NamedTuple):
+    """A piece of the work that is still to come, and its expected duration in seconds, or in any other unit."""
+
+    name: str
+    cost: float
+
+
+@dataclass
+class Level:
+    """The pieces of a fit, of which each may be a fit with pieces of its own."""
+
+    began: float
+    later: list[Piece] = field(default_factory=list)
+    present: Piece | None = None
+    steps: tuple[float, float] = (0.0, 0.0)
+    """The finished steps of the present piece, and how many of them are expected in all."""
+    measured: float = 0.0
+    """The seconds of the finished pieces."""
+    expected: float = 0.0
+    """Their costs."""
+
+    def begin(self, name: str, now: float, cost: float | None) -> None:
+        """Begin a piece; planned pieces before it are left out."""
+        self.finish(now)
+        names = [piece.name for piece in self.later]
+        planned = self.later[names.index(name)] if name in names else None
+        self.later = self.later[names.index(name) + 1 :] if name in names else self.later
+        usual = 0.0 if planned is None else planned.cost
+        self.began, self.present, self.steps = now, Piece(name, usual if cost is None else cost), (0.0, 0.0)
+
+    def finish(self, now: float) -> None:
+        """Note how long the present piece has taken."""
+        if self.present is not None and self.present.cost > 0.0:
+            self.measured += max(now - self.began, 0.0)
+            self.expected += self.present.cost
+        self.present = None
+
+    def left(self, now: float, inside: float | None) -> float | None:
+        """Return the expected seconds until all pieces are finished, or None if nothing is known.
+
+        `inside` is the expected time left of a fit inside the present piece.
+        """
+        spent = max(now - self.began, 0.0)
+        rest = inside
+        done, total = self.steps
+        if done > 0.0:
+            rest = spent * max(total - done, 0.0) / done
+        costs = sum(piece.cost for piece in self.later)
+        present = 0.0 if self.present is None else self.present.cost
+        measured, expected = self.measured, self.expected
+        if rest is not None and present > 0.0:
+            measured, expected = measured + spent + rest, expected + present
+        factor = measured / expected if expected > 0.0 else 1.0
+        if rest is None and present > 0.0:
+            rest = max(factor * present - spent, OVERRUN * spent)
+        if rest is None and not costs:
+            return None
+        return (rest or 0.0) + factor * costs
+
+
+class Score(NamedTuple):
+    """The quality of a fit, in words: a log density per row, and that without the inputs."""
+
+    kind: str
+    """"error" for densities of targets with normal errors, "label" for labels, or "fit" for others."""
+    alone: float = math.nan
+    """The log density of a row without the inputs, in nats; NaN if it is not known."""
+
+    def describe(self, density: float) -> str:
+        """Describe an average log density in nats per row; return an empty string unless it is finite."""
+        if not math.isfinite(density):
+            return ""
+        if self.kind == "error":
+            words, without, show = "typical error", "mean alone", _typical_error
+        elif self.kind == "label":
+            words, without, show = "probability of the right label", "frequencies alone", _percentage
+        else:
+            words, without, show = "fit per row", "noise alone", "{:.2f}".format
+        if math.isnan(self.alone):
+            return f"{words} {show(density)}"
+        if self.kind != "fit" and density < self.alone:
+            return f"no better than {without} yet"
+        return f"{words} {show(density)} ({without} {show(self.alone)})"
+
+
+def _typical_error(density: float) -> str:
+    """Return the standard deviation of normal errors with this average log density."""
+    return f"{math.exp(min(-density - 0.5 * LOG_2PI_E, 700.0)):.3g}"
+
+
+def _percentage(density: float) -> str:
+    """Return the geometric mean of probabilities, as text."""
+    return f"{100.0 * math.exp(min(density, 0.0)):.0f} %"
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a duration in words, such as "2 h 5 min"."""
+    seconds = max(seconds, 0.0)
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60.0)
+    if minutes < 60:
+        rest = round(seconds) % 60
+        return f"{int(seconds + 0.5) // 60} min" + (f" {rest} s" if seconds < 600.0 and rest else "")
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h" + (f" {minutes} min" if hours < 24 and minutes else "")
+
+
+class State(NamedTuple):
+    """What is shown at a time."""
+
+    share: float
+    elapsed: float
+    left: float | None
+    stage: str
+    detail: str
+    """How far the stage is."""
+    score: str
+
+    def describe(self) -> str:
+        """Return the state in one line."""
+        left = "" if self.left is None else f", about {format_seconds(self.left)} left"
+        head = f"{100.0 * self.share:3.0f} % after {format_seconds(self.elapsed)}{left}"
+        facts = [head, self.stage + (self.detail and f", {self.detail}"), self.score]
+        return "; ".join(fact for fact in facts if fact)
+
+
+# -- where it is shown ------------------------------------------------------------------------------------------------
+
+
+class Bar:
+    """A tqdm bar, from 0 to 100 %."""
+
+    def __init__(self, bar: Any, *, is_notebook: bool) -> None:
+        self.bar, self.threads = bar, not is_notebook
+
+    def show(self, state: State) -> None:
+        """Show a state."""
+        self.bar.set_description_str(state.stage, refresh=False)
+        left = "" if state.left is None else f"about {format_seconds(state.left)} left"
+        self.bar.set_postfix_str(", ".join(fact for fact in (left, state.detail, state.score) if fact), refresh=False)
+        self.bar.n = math.floor(100.0 * state.share)
+        self.bar.refresh()
+
+    def end(self, state: State, words: str) -> None:
+        """Remove the bar."""
+        if not words.startswith("stopped"):
+            self.show(state)
+        self.bar.close()
+
+
+class Lines:
+    """Lines in a log: the first after a few seconds, then one at each new stage, and one a minute.
+
+    Parameters
+    ----------
+    write
+        A function that writes a line. Its errors are ignored, so that a full disk never stops a training.
+    first
+        The time in seconds until the first line; if it is 0, the last line is written even if no line came before.
+    """
+
+    threads = True
+
+    def __init__(self, write: Callable[[str], Any], first: float) -> None:
+        self.write, self.first = write, first
+        self.last: float | None = None
+        self.stage = ""
+
+    def show(self, state: State) -> None:
+        """Write a line about a state if one is due."""
+        now = state.elapsed
+        due = now >= self.first if self.last is None else now - self.last >= EVERY
+        new = self.last is not None and state.stage != self.stage and now - self.last >= BETWEEN
+        if due or new:
+            self.last, self.stage = now, state.stage
+            self._try(state.describe())
+
+    def end(self, state: State, words: str) -> None:
+        """Write the last line, which says how the fit ended."""
+        if self.last is not None or not self.first:
+            facts = [f"{words} after {format_seconds(state.elapsed)}", state.score]
+            self._try("; ".join(fact for fact in facts if fact))
+
+    def _try(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the stream was closed
+            self.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} agp: {' '.join(text.split())}\n")
+
+
+def _write_error(line: str) -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()
+
+
+def _file_writer(path: Path) -> Callable[[str], None]:
+    """Return a function that appends a line to a file, which is opened for each line. Raise ValueError if it fails."""
+
+    def write(line: str) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line)
+
+    try:
+        write("")
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ValueError(
+            f"progress is {str(path)!r}, but this log file cannot be written ({reason}); name a file in a folder that "
+            "exists."
+        ) from error
+    return write
+
+
+@contextlib.contextmanager
+def _screen() -> Iterator[Any]:
+    """Yield a bar if standard error is a terminal or a notebook, else lines on standard error."""
+    module: Any = None
+    with contextlib.suppress(ImportError):
+        module = require("tqdm.auto", "progress=True needs", "cli")
+    is_notebook = module is not None and module.notebook_tqdm is not module.std_tqdm
+    if not is_notebook and (sys.stderr is None or not sys.stderr.isatty()):
+        yield Lines(_write_error, FIRST)
+        return
+    tqdm = require("tqdm.auto", "progress=True needs", "cli").tqdm
+    form = "{desc}: {percentage:3.0f}%|{bar:20}| {postfix}"
+    with tqdm(total=100, bar_format=form, dynamic_ncols=True, leave=False) as bar:
+        yield Bar(bar, is_notebook=is_notebook)
+
+
+# -- expected numbers of steps ----------------------------------------------------------------------------------------
+
+
+def expected_steps(values: Sequence[float], limit: float, most: float, *, every: float = 1.0) -> float:
+    """Return after how many steps values that fall like a power of the step are expected to be below a limit.
+
+    There is a value for each `every` steps; the trend is that of the last half of them. The result is at most `most`.
+    """
+    kept = [(i + 1.0, math.log(x)) for i, x in enumerate(values) if 0.0 < x < math.inf]
+    if not kept or limit <= 0.0:
+        return most
+    last, height = len(values), kept[-1][1] - math.log(limit)
+    if height <= 0.0:
+        return min(most, every * last)
+    recent = [(math.log(i), x) for i, x in kept if i >= 0.5 * last]
+    power = STEEPEST
+    if len(recent) >= FEWEST:
+        mean, level = (sum(column) / len(recent) for column in zip(*recent, strict=True))
+        width = sum((t - mean) ** 2 for t, _ in recent)
+        power = min(max(-sum((t - mean) * (x - level) for t, x in recent) / width, FLATTEST), STEEPEST)
+    return min(most, every * last * math.exp(min(height / power, 50.0)))
+
+
+# -- the progress of a fit --------------------------------------------------------------------------------------------
+
+
+class Tracker:
+    """The progress of a fit and of the fits inside it.
+
+    Functions that train others pass their tracker on as `progress`. The share of the whole is the elapsed time over
+    its sum with the time that is expected to be left. It never falls, and is 100 % only at the end.
+    """
+
+    def __init__(self, outputs: Iterable[Any]) -> None:
+        self.outputs = [*outputs]
+        self.start = self._ticked = time.monotonic()
+        self.levels: list[Level] = []
+        self.limits: list[float] = []
+        """The times at which limits end the fit."""
+        self.before, self.share = 0.0, 0.0
+        self.stage, self.detail, self.ending = "", "", ""
+        self.score: Callable[[], str] | None = None
+        self.best = -math.inf
+        """The highest bound of the fit, for `judge_by`."""
+        self._lock, self._over = threading.RLock(), threading.Event()
+
+    # -- what a fit tells -------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def inside(self, pieces: Iterable[Piece] = (), *, max_seconds: float | None = None) -> Iterator[Level]:
+        """Begin a fit, which may be one inside the present piece, with the pieces of its work that are expected."""
+        self.levels.append(Level(time.monotonic(), [*pieces]))
+        depth = len(self.levels)
+        if max_seconds is not None:
+            self.limits.append(time.monotonic() + max_seconds)
+        try:
+            yield self.levels[-1]
+        finally:
+            del self.levels[depth - 1 :]
+            if max_seconds is not None:
+                self.limits.pop()
+
+    def begin(self, name: str, words: str, cost: float | None = None) -> None:
+        """Begin a piece of work, in words; a `cost` in seconds replaces the planned one."""
+        self.levels[-1].begin(name, time.monotonic(), cost)
+        self.stage, self.detail = words, ""
+        self.tick()
+
+    def step(self, done: float, total: float, detail: str = "", bound: float = -math.inf) -> None:
+        """Tell how many steps of the present piece are done and are expected in all, and the bound of the model."""
+        self.levels[-1].steps = done, max(total, done)
+        self.detail, self.best = detail, max(self.best, bound)
+        if time.monotonic() - self._ticked >= REFRESH:
+            self.tick()
+
+    def judge_by(self, score: Score, rows: float) -> None:
+        """Describe the best bound of so many rows by a score, unless a fit around this one describes its own."""
+        if self.score is None:
+            self.score = lambda: score.describe(self.best / rows)
+
+    # -- what is shown ----------------------------------------------------------------------------------------------
+
+    def left(self) -> float | None:
+        """Return the expected seconds until the end, or None if nothing is known."""
+        now, found = time.monotonic(), None
+        for level in reversed([*self.levels]):
+            found = level.left(now, found)
+        if self.limits:
+            limit = max(min(self.limits) - now, 0.0)
+            found = limit if found is None else min(found, limit)
+        return found
+
+    def state(self) -> State:
+        """Return what is known now."""
+        elapsed, left = self.before + time.monotonic() - self.start, self.left()
+        if left is not None and elapsed + left > 0.0:
+            self.share = max(self.share, min(elapsed / (elapsed + left), MOST))
+        try:
+            score = "" if self.score is None else self.score()
+        except (ArithmeticError, LookupError, RuntimeError, ValueError):  # a fit changes what a thread reads
+            score = ""
+        return State(self.share, elapsed, left, self.stage, self.detail, score)
+
+    def tick(self) -> None:
+        """Show the present state."""
+        if not self.outputs:
+            return
+        with self._lock:
+            if self._over.is_set():
+                return
+            self._ticked = time.monotonic()
+            state = self.state()
+            for output in self.outputs:
+                output.show(state)
+
+    def end(self, words: str) -> None:
+        """Show how the fit ended."""
+        with self._lock:
+            if not self._over.is_set():
+                self._over.set()
+                finished = not words.startswith(("stopped", "interrupted"))
+                state = self.state()._replace(share=1.0 if finished else self.share, left=0.0 if finished else None)
+                for output in self.outputs:
+                    output.end(state, words)
+
+    def watch(self) -> None:
+        """Show the state from a thread, too, because a piece of work may take minutes without a step."""
+        if not self.outputs or not all(output.threads for output in self.outputs):
+            return
+
+        def run() -> None:
+            while not self._over.wait(WAKE):
+                self.tick()
+
+        with contextlib.suppress(RuntimeError):  # this platform has no threads
+            threading.Thread(target=run, name="agp-progress", daemon=True).start()
+
+
+@contextlib.contextmanager
+def track(progress: Any) -> Iterator[Tracker]:
+    """Yield the tracker of a fit: that of the fit around it, or a new one.
+
+    Raises
+    ------
+    TypeError
+        If `progress` is neither a Boolean nor a path.
+    ValueError
+        If the log file cannot be written.
+    ImportError
+        If a bar is wanted, but tqdm is not installed.
+    """
+    if isinstance(progress, Tracker):
+        yield progress
+        return
+    with contextlib.ExitStack() as stack:
+        outputs: list[Any] = []
+        if isinstance(progress, (str, os.PathLike)):
+            outputs.append(Lines(_file_writer(Path(progress)), 0.0))
+        elif not isinstance(progress, (bool, int)) or progress not in (0, 1):
+            raise TypeError(f"progress is {progress!r}, but must be True, False or the path of a log file.")
+        elif progress:
+            outputs.append(stack.enter_context(_screen()))
+        yield from _tracked(Tracker(outputs))
+
+
+def _tracked(tracker: Tracker) -> Iterator[Tracker]:
+    """Yield a tracker, and show how the fit ended."""
+    tracker.watch()
+    try:
+        yield tracker
+    except KeyboardInterrupt:
+        tracker.end("interrupted")
+        raise
+    except BaseException as error:
+        tracker.end(f"stopped by {type(error).__name__}: {error}")
+        raise
+    tracker.end(f"ended: {tracker.ending}" if tracker.ending else "ended")
