@@ -103,6 +103,7 @@ class Learned:
     bound_: float
     history_: dict[str, list[float]]
     converged_: bool
+    ending_: str
     transform_: Transform | None
     learned_: bool
     n_iter_: int
@@ -142,7 +143,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     batch_size: int | None = None
     total_rows: int | None = None
     random_state: Any = None
-    verbose: bool = False
+    verbose: Any = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -288,7 +289,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Whether training with all rows as inducing inputs is fast, because q(u) is solved for in a few steps."""
         return has_optimal_posterior(likelihood)
 
-    def _fit(self, model: Any, data: Observations) -> None:
+    def _fit(self, model: Any, data: Observations, progress: Any) -> None:
         X, y = valid_data(data.X, data.y, missing=model.likelihood.missing)
         grows = self._grows()
         training: Any = fit_growing if grows else fit
@@ -302,10 +303,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             batch_size=self._batch(model, X),
             updates=self._record.updates,
             seed=self._seed,
-            progress=bool(self.verbose),
+            progress=progress,
             **data.known,
         )
-        self._keep(result)
+        self._keep(result, result.message)
         if grows:
             columns = zip(*result.rounds, strict=True)
             self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
@@ -318,15 +319,15 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         given = {"weights": data.weights, "exposures": data.exposure, "noise variances": data.noise}
         self._row_facts = [name for name, x in given.items() if x is not None]
 
-    def _keep(self, result: Any) -> None:
-        """Store the result of training, and delete earlier results."""
+    def _keep(self, result: Any, ending: str) -> None:
+        """Store the result of training, and why it ended, and delete earlier results."""
         self._start(result.model)
         self.n_iter_, self.history_ = result.steps, result.trace
-        self.converged_, self.learned_ = result.converged, result.learned
+        self.converged_, self.learned_, self.ending_ = result.converged, result.learned, ending
 
     def _keep_search(self, result: Any, method: str) -> None:
         """Store the result of a fit that chose the kernel, and the name of the method that it chose."""
-        self._keep(result)
+        self._keep(result, result.ending)
         self.method_, self.bound_, self.kernel_ = method, result.bound, result.kernel
         self.candidates_ = {name: [one[i] for one in result.candidates] for i, name in enumerate(Candidate._fields)}
 
@@ -334,13 +335,6 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _seconds_per_fit(self) -> float | None:
         """The maximum time of a fit."""
         return self.max_seconds
-
-    def _step_limit(self) -> list[Any]:
-        """Return callbacks that end a fit after `max_steps` steps."""
-        if self.max_steps is None:
-            return []
-        steps = check_whole("max_steps", self.max_steps)
-        return [lambda seen: seen.step >= steps]
 
     def _batch(self, model: Any, X: Array) -> int | None:
         if self.batch_size is None or (self.method == "auto" and not model.stochastic):
@@ -360,7 +354,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def _start(self, model: Any) -> None:
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = model, 0, 0, {}
-        self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "_updates", "_states")
+        self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "ending_", "_updates", "_states")
 
     @public(context=False)
     def _fit_part(self, data: Observations) -> None:

@@ -116,7 +116,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         if self._chooses(data):
             self._fit_classification(data)
         else:
-            self._fit(self._model(data, parts=False), data)
+            self._fit(self._model(data, parts=False), data, self.verbose)
         self.n_rows_seen_ = rows
         return self
 
@@ -193,8 +193,8 @@ class GPClassifier(ClassifierMixin, Distribution):
             weights=data.weights,
             max_seconds=self.max_seconds,
             seed=self._seed,
-            callbacks=self._step_limit(),
-            progress=bool(self.verbose),
+            max_steps=self.max_steps,
+            progress=self.verbose,
         )
         self._keep_search(result, "tvgp" if result.holds_data else "tsvgp")
 

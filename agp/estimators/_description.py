@@ -35,7 +35,9 @@ def describe(estimator: Any) -> dict[str, str]:
     found["rows"] = f"{'' if here['model_']._holds_data else 'not '}stored in the model"
     if "bound_" in here:
         ending = "converged" if estimator.converged_ else "not converged"
-        found["training"] = f"{ending} after {estimator.n_iter_:,} steps, bound {estimator.bound_:.6g}"
+        reason = here.get("ending_", "") if not estimator.converged_ else ""
+        because = f": {reason}" if reason else ""
+        found["training"] = f"{ending} after {estimator.n_iter_:,} steps, bound {estimator.bound_:.6g}{because}"
     return found
 
 

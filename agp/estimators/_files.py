@@ -90,6 +90,8 @@ def serialise(estimator: GPEstimator) -> Stored:
         facts["columns"] = state_of(here["columns_"])
     facts["history"] = list(estimator.history_)
     arrays = {f"history.{name}": np.asarray(steps, float) for name, steps in estimator.history_.items()}
+    if "ending_" in here:
+        facts["ending"] = here["ending_"]
     if "candidates_" in here:
         numbers = {name: column for name, column in here["candidates_"].items() if name != "kernel"}
         facts["candidates"] = {"kernel": here["kernel_"], "compared": here["candidates_"]["kernel"]}
@@ -111,6 +113,8 @@ def _scalar(value: Any) -> Any:
 def _plain(name: str, value: Any) -> Any:
     """Convert a parameter to the form that is written to a file."""
     value = _scalar(value)
+    if name == "verbose":  # log files are those of this machine
+        return value is True
     if name == "dtype" and value is not None and not isinstance(value, str):
         return str(value).rpartition(".")[2].rstrip("'>")  # numpy.float32, torch.float64, ...
     if isinstance(value, (list, tuple)) and all(type(name) is str for name in value):
@@ -177,6 +181,8 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         if estimator.columns_.columns is not None:
             estimator.columns_.columns.left_out = estimator.left_out_
     estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
+    if "ending" in facts:
+        estimator.ending_ = _check(isinstance(facts["ending"], str), facts["ending"], "the reason why training ended")
     if "candidates" in facts:
         compared = facts["candidates"]
         estimator.kernel_ = str(compared["kernel"])

@@ -14,6 +14,8 @@ variance are estimated from all levels. Therefore, variances of levels with few 
 import math
 import operator
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ from agp.estimators._search import search_model
 from agp.predictors import LevelNoise, Predictor
 from agp.random import generator
 from agp.tables import ORDERED
+from agp.training import Piece, Tracker
 
 Host = npt.NDArray[np.float64]
 
@@ -111,7 +114,19 @@ def divide_seconds(most: float | None) -> float | None:
     return None if most is None else most / (ROUNDS + 1)
 
 
-def learn_noise(regressor: Any, data: Observations, *, constant: bool) -> NoiseGroups:
+@contextmanager
+def stages_of_groups(regressor: Any, tracker: Tracker) -> Iterator[None]:
+    """Tell the progress the fits that learn the noise of groups, if there are any, and the last fit."""
+    if regressor.noise_by is None:
+        yield
+        return
+    pieces = [*[Piece("noise", 1.0)] * ROUNDS, Piece("fit", 1.5)]
+    with tracker.inside(pieces, max_seconds=regressor.max_seconds, in_seconds=False):
+        yield
+        tracker.conclude(vars(regressor).get("ending_") or "converged")
+
+
+def learn_noise(regressor: Any, data: Observations, tracker: Tracker, *, constant: bool) -> NoiseGroups:
     """Learn the noise variance of each level from the training rows of an estimator whose columns are known.
 
     If the targets are `constant`, all variances are equal. Raise ValueError if the column has too many levels.
@@ -129,7 +144,7 @@ def learn_noise(regressor: Any, data: Observations, *, constant: bool) -> NoiseG
     rows = _sample(group, regressor._seed)
     B = backend_of(data.X)
     sample = Observations(*(None if x is None else B.gather(x, rows) for x in data))
-    variances, counts = _alternate(regressor, sample, group[rows], len(levels)), np.bincount(group)
+    variances, counts = _alternate(regressor, sample, tracker, group[rows], len(levels)), np.bincount(group)
     least, pooled = float(variances.min()), float(counts @ variances / counts.sum())
     unseen = max(float(variances.mean()), pooled)
     return NoiseGroups(levels.tolist(), (variances - least).tolist(), unseen - least)
@@ -192,16 +207,18 @@ def _sample(group: npt.NDArray[np.intp], seed: int) -> npt.NDArray[np.intp]:
     return np.sort(chosen)
 
 
-def _alternate(regressor: Any, sample: Observations, group: Any, count: int) -> Host:
+def _alternate(regressor: Any, sample: Observations, tracker: Tracker, group: Any, count: int) -> Host:
     """Return the variances [L] of the levels, by rounds of training exact GPs and Fisher scoring."""
     hyperparameters = "mode" if regressor.hyperparameters == "mode" else "auto"
     y = to_numpy(sample.y).astype(np.float64)[:, 0]
     floor, variances, further = math.log(LEAST_NOISE * y.var()), np.zeros(count), np.zeros(count)
+    settings_of_all: dict[str, Any] = {"method": "gpr", "hyperparameters": hyperparameters, "progress": tracker}
     for i in range(ROUNDS):
+        tracker.begin("noise", f"learning the noise of {count} groups")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # only warnings about the last model matter
             data = sample if i == 0 else sample._replace(noise=asarray_like(further[group, None], sample.y))
-            model: Any = search_model(regressor, data, method="gpr", hyperparameters=hyperparameters).model
+            model: Any = search_model(regressor, data, **settings_of_all).model
         settings: list[tuple[float, Any]] = model._weighted_settings()
         trained = sum(share * float(to_numpy(one.likelihood.noise_variance)) for share, one in settings)
         before = np.maximum(np.log(np.maximum(further + trained, 1e-300)), floor)

@@ -22,7 +22,14 @@ from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import joint_covariance
 from agp.estimators._inputs import convert_training_inputs
-from agp.estimators._noise_groups import check_noise_by, divide_seconds, learn_noise, variances_by_level, with_noise_of
+from agp.estimators._noise_groups import (
+    check_noise_by,
+    divide_seconds,
+    learn_noise,
+    stages_of_groups,
+    variances_by_level,
+    with_noise_of,
+)
 from agp.estimators._noise_starts import start_noise
 from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._outputs import resolve_outputs
@@ -54,6 +61,7 @@ from agp.methods import METHODS, Method
 from agp.repairs import outside, public
 from agp.selection import EXACT_ROWS, REGRESSION_METHODS
 from agp.tables import numbers_in_targets
+from agp.training import track
 
 GROWING_KINDS = ("shared", "intrinsic")
 """The values of `outputs` with a single set of inducing inputs, whose number can be chosen during training."""
@@ -147,7 +155,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         A seed, a `numpy.random.RandomState`, or None, for the selection of inducing inputs and minibatches. If all rows
         are inducing inputs, nothing is drawn.
     verbose
-        Whether to show a progress bar.
+        Whether to show the progress: a bar in a terminal or a notebook, else a line a minute on standard error. A path
+        names a log file, to which such lines are appended.
 
     Attributes
     ----------
@@ -241,10 +250,20 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         fixed = isinstance(self.likelihood, Gaussian) and not self.likelihood.noise_variance
         data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED and not fixed)
         constant = self._likelihood_class in NOISE_LEARNED and is_constant(data.rates())
+        with track(self.verbose) as tracker, stages_of_groups(self, tracker):
+            self._train(data, tracker, constant=constant)
+        self.n_rows_seen_ = rows
+        if self.noise_by is not None:
+            self.noise_by_ = variances_by_level(self)
+        return self
+
+    def _train(self, data: Observations, tracker: Any, *, constant: bool) -> None:
+        """Train a model, after the noise of groups of rows."""
         if self.noise_by is not None:
             self._seed = resolve_seed(self.random_state)
-            self._noise_groups = learn_noise(self, data, constant=constant)
+            self._noise_groups = learn_noise(self, data, tracker, constant=constant)
             data = with_noise_of(self._noise_groups, data, self)
+            tracker.begin("fit", "training with this noise")
         self._note_facts(data)
         if constant:
             text = "all targets are the same, so the model was not trained; do not rely on its error bars."
@@ -253,15 +272,11 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             self.bound_ = float(self.model_.bound(data.X, data.y, **data.known)[0])
             self.converged_, self.learned_ = True, False
         elif self._chooses(data):
-            self._fit_regression(data)
+            self._fit_regression(data, tracker)
         else:
             check_not_chosen(self)
-            self._fit(self._model(data, parts=False), data)
+            self._fit(self._model(data, parts=False), data, tracker)
         self.bound_ += self._log_jacobian(data)
-        self.n_rows_seen_ = rows
-        if self.noise_by is not None:
-            self.noise_by_ = variances_by_level(self)
-        return self
 
     @available_if(takes_parts)
     @public(repairs=False, ignore=None)
@@ -377,11 +392,11 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     def _seconds_per_fit(self) -> float | None:
         return super()._seconds_per_fit if self.noise_by is None else divide_seconds(self.max_seconds)
 
-    def _fit_regression(self, data: Observations) -> None:
+    def _fit_regression(self, data: Observations, progress: Any) -> None:
         self._seed = resolve_seed(self.random_state)
         data = insert_level_effects(self, data)
         settings: dict[str, Any] = {"method": self.method, "hyperparameters": self.hyperparameters}
-        settings |= {"store_data": self.store_data, "progress": bool(self.verbose)}
+        settings |= {"store_data": self.store_data, "progress": progress}
         settings |= {"transforms": "auto" if self.target_transform == "auto" else None}
         result = search_model(self, data, **settings)
         self._keep_transform(result.transform, data)

@@ -23,7 +23,7 @@ def search_model(regressor: Any, data: Observations, **settings: Any) -> Regress
         tolerance=regressor.tolerance,
         max_seconds=regressor._seconds_per_fit,
         seed=regressor._seed,
-        callbacks=regressor._step_limit(),
+        max_steps=regressor.max_steps,
         times=regressor.columns_.dates if "columns_" in vars(regressor) else (),
         **settings,
     )

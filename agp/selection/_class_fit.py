@@ -24,9 +24,10 @@ from agp.selection._class_posteriors import (
     stack,
 )
 from agp.selection._given import Columns, Data, checksum_of, describe_part, subsample_rows
+from agp.selection._outlook import stages_of_labels
 from agp.selection._trial import Candidate, ClassificationResult, Found, Trial
 from agp.selection._watch import Pieces, Watch
-from agp.training import Progress
+from agp.training import Progress, Score
 
 ALL_ROWS = 2000
 """The maximum number of rows for a posterior of all rows."""
@@ -107,7 +108,7 @@ class ClassFit:
 
     def __init__(self, plan: ClassPlan, data: Data, pieces: Pieces, watch: Watch) -> None:
         self.plan, self.data, self.pieces, self.watch = plan, data, pieces, watch
-        self.candidates: list[Candidate] = []
+        self.candidates: list[Candidate] = watch.candidates
         self.several = plan.likelihood.latents(1) > 1
         self.chosen: Found | None = None
         self.unsettled = ""
@@ -116,6 +117,19 @@ class ClassFit:
         self.settled: list[Settled] = []
         self.batch = Batch(data.X, data.y, weights=data.weights)
         self.how: dict[str, Any] = {"memory": plan.memory, "is_over": lambda: watch.is_done}
+
+    def expect(self, *, exact: bool) -> None:
+        """Tell the progress the stages that are expected, and what labels are predicted without the inputs."""
+        N, latents = self.data.X.shape[0], self.plan.likelihood.latents(1)
+        pieces = stages_of_labels(self._sizes(), N, latents, self._inducing_sizes(N)[-1], exact=exact)
+        self.watch.expect(pieces, Score("label", self._baseline()))
+
+    def _baseline(self) -> float:
+        """Return the log density of a label, in nats, given only the frequencies of the labels."""
+        labels, weights = self.data.targets_on_host()
+        share = np.bincount(labels[:, 0].astype(np.int64), weights)
+        share = share[share > 0.0] / share.sum()
+        return float(share @ np.log(share))
 
     def run(self, *, exact: bool) -> None:
         """Run all stages, for a posterior of all rows or for inducing inputs."""
@@ -161,7 +175,7 @@ class ClassFit:
     def _is_cut(self) -> bool:
         """Return whether the time for a stage is up, and note that the limit made it shorter."""
         over = self.watch.stage_over
-        self.watch.cut = self.watch.cut or (over and not self.watch.stopped)
+        self.watch.cut = self.watch.cut or (over and self.watch.was_cut)
         return over
 
     def _train(self, one: Searched, sample: Sample, most: int) -> Searched:
@@ -300,10 +314,7 @@ class ClassFit:
         if self.chosen is None:
             self._average(self.settled) if self.settled else self._keep_sample()
         best: Any = self.chosen
-        labels, weights = data.targets_on_host()
-        share = np.bincount(labels[:, 0].astype(np.int64), weights)
-        share = share[share > 0.0] / share.sum()
-        baseline = float(share @ np.log(share))
+        baseline = self._baseline()
         gain = data.observations * (best.log_density - baseline)
         ending = watch.ending() or self.unsettled
         learned = gain > CHANCE or bool(watch.ending())  # a fit that ended early may still learn

@@ -137,7 +137,7 @@ class Climber:
             If the time for the stage is up.
         """
         if self.watch.stage_over:
-            self.watch.cut = not self.watch.stopped
+            self.watch.cut = self.watch.was_cut
             raise StageOver
         piece = f"{stage} {kernel} {model.X.shape[0]} {most} from {checksum_of(model)}"
         found = self.pieces.find(piece, lambda done: Trial.of(model, kernel, done))

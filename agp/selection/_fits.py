@@ -1,35 +1,33 @@
 """`fit_regression` and `fit_classification`: hyperparameters from samples of the rows, the posterior of all rows."""
 
-import numbers
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from agp import tree
-from agp.backend import Array, backend_of, like
-from agp.checks import (
-    check_choice,
-    check_instance,
-    check_positive,
-    check_weights,
-    check_whole,
-    known_of_rows,
-)
+from agp.backend import Array, backend_of
+from agp.checks import check_choice, check_positive, check_whole
 from agp.chunking import check_memory
 from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
-from agp.models import SGPR, SVGP, valid_data
+from agp.models import SGPR, SVGP
 from agp.priors import Prior
 from agp.repairs import outside, public
+from agp.selection._arguments import (
+    check_kernel_and_priors,
+    check_labels,
+    method_to_use,
+    valid_rows,
+    with_least_noise,
+)
 from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPlan
-from agp.selection._given import Columns, Data, Plan, check_categories, check_times, logistic_likelihood, subsample_rows
+from agp.selection._given import Columns, Plan, check_categories, check_times, logistic_likelihood, subsample_rows
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
+from agp.selection._outlook import scale_of, stages_of_regression
 from agp.selection._race import takes_mixture
 from agp.selection._seasons import describe_times, moments_of
 from agp.selection._sizes import is_exact
@@ -37,15 +35,12 @@ from agp.selection._stages import Fit
 from agp.selection._targets import transforms_to_compare
 from agp.selection._trial import ClassificationResult, RegressionResult
 from agp.selection._watch import Pieces, Watch
-from agp.training import Callback, fingerprint_of
+from agp.training import Callback, Shown, fingerprint_of
 
 MOST = 4096
 """The maximum number of inducing inputs."""
 MOST_ROWS = 300_000
 """The maximum number of rows drawn."""
-
-NEGLIGIBLE_NOISE = 1e-9
-"""The least noise variance of targets if all noise is known, as a fraction of their variance."""
 
 REGRESSION_METHODS = ("auto", "gpr", "sgpr", "nngp", "vif")
 """The methods of `fit_regression`."""
@@ -72,10 +67,11 @@ def fit_regression(
     most: int = MOST,
     tolerance: float = 1e-3,
     max_seconds: float | None = None,
+    max_steps: int | None = None,
     memory: float | None = None,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
-    progress: bool = False,
+    progress: Shown = False,
     checkpoint: str | Path | None = None,
     weights: Array | None = None,
     noise: Array | None = None,
@@ -148,6 +144,8 @@ def fit_regression(
     max_seconds
         Maximum time in seconds; unlimited by default. When the time is up, the best result so far is returned. An exact
         posterior uses fewer rows if that of all rows would take too long.
+    max_steps
+        Maximum number of steps: evaluations of an evidence or of a bound in training; unlimited by default.
     memory
         Budget in MiB for working arrays in the passes over the rows. The default suffices for the largest matrices.
     seed
@@ -155,7 +153,7 @@ def fit_regression(
     callbacks
         Functions called with a `Progress` after each step of training. If a callback returns True, the fit ends.
     progress
-        Show a progress bar (requires the extra ``cli``).
+        Show the progress, or append it to a log file; see `agp.train`.
     checkpoint
         A file that stores finished stages. A fit with the same data and arguments resumes from this file and gives the
         same numbers as an uninterrupted fit.
@@ -196,7 +194,7 @@ def fit_regression(
     Warns
     -----
     agp.errors.ConvergenceWarning
-        If the time limit or a callback ended the fit.
+        If a limit or a callback ended the fit.
     agp.errors.NoSignalWarning
         If the inputs do not predict the targets.
 
@@ -228,12 +226,12 @@ def fit_regression(
     >>> print(result.model.predict_mean(365.25 * np.asarray([[4.25], [4.75]]))[:, 0].round(0))
     [ 1. -1.]
     """
-    data = _with_least_noise(_checked_rows(X, y, weights, noise), likelihood)
+    data = with_least_noise(valid_rows(X, y, weights, noise), likelihood)
     X = data.X
-    _check_kernel_and_priors(kernel, priors)
+    check_kernel_and_priors(kernel, priors)
     check_choice("hyperparameters", hyperparameters, HYPERPARAMETERS)
     check_choice("method", method, REGRESSION_METHODS)
-    method = _method_to_use(method, store_data, hyperparameters)
+    method = method_to_use(method, store_data, hyperparameters)
     check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
     columns = Columns(X.shape[1], check_categories(categories, X))
@@ -244,7 +242,7 @@ def fit_regression(
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
-    with Watch(max_seconds, callbacks, progress=progress) as watch:
+    with Watch(max_seconds, callbacks, progress=progress, max_steps=max_steps) as watch:
         mixed = takes_mixture(plan, data, hyperparameters, method, watch.limit)
         facts: dict[str, Any] = {}
         if checkpoint is not None:
@@ -255,6 +253,7 @@ def fit_regression(
         drawn, moments = X.shape[0] if exact else MOST_ROWS, moments_of(known, X)
         rows = subsample_rows(data, drawn, seed, hold_out=not exact, times=moments)
         fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch, seed, known)
+        watch.expect(stages_of_regression(fit, mixed=mixed, exact=exact, near=near), scale_of(fit))
         with watch.keep_results(fit.result):
             if mixed or exact:
                 (fit.run_mixture if mixed else fit.run_exact)()
@@ -263,26 +262,10 @@ def fit_regression(
             else:
                 fit.run_collapsed()
             found = fit.result()
+        watch.conclude(watch.ending())
     if not store_data and found.model._holds_data:  # a fit that ended early, or the constant model
         found = replace(found, model=_without_rows(found.model))
     return _warn_about(found, f"{watch.ending()}; let the fit run longer")
-
-
-def _checked_rows(X: Array, y: Array, weights: Array | None, noise: Array | None = None) -> Data:
-    """Return the rows. Raise TypeError or ValueError unless they are valid."""
-    X, y = valid_data(X, y)
-    known = known_of_rows(X, 1, weights, None, noise)
-    if weights is not None:
-        check_weights(weights, X)
-    return Data(X, y, known["weights"], None if noise is None else known["noise"][:, 0])
-
-
-def _check_kernel_and_priors(kernel: Any, priors: Any) -> None:
-    """Raise TypeError unless the kernel is "auto" or a kernel, and the priors are "auto", None or a dictionary."""
-    if not (isinstance(kernel, str) and kernel == "auto"):
-        check_instance("kernel", kernel, Kernel, other="'auto' or ")
-    if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
-        raise TypeError(f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors.")
 
 
 def _warn_about(found: Any, why: str) -> Any:
@@ -294,38 +277,11 @@ def _warn_about(found: Any, why: str) -> Any:
     return found
 
 
-def _with_least_noise(data: Data, likelihood: Any) -> Data:
-    """Return the data with at least a negligible known noise variance if the user says that there is no other noise."""
-    zero = isinstance(likelihood, Gaussian) and isinstance(likelihood.noise_variance, numbers.Real)
-    if not zero or likelihood.noise_variance or backend_of(data.X).is_lazy:
-        return data
-    xp, variance = backend_of(data.X).xp, float(np.mean(data.moments()[1]))
-    if not variance > 0.0:
-        return data
-    least = xp.full((data.X.shape[0],), NEGLIGIBLE_NOISE * variance, **like(data.X))
-    return data._replace(noise=least if data.noise is None else xp.maximum(data.noise, least))
-
-
 def _without_rows(model: Any) -> SVGP:
     """Return an exact GP of few rows as a model whose inducing inputs are those of the rows, without their targets."""
     names = ("X", "y", "mean_function", "weights", "noise")
     rows = {name: getattr(model, name) for name in names}
     return SGPR(model.kernel, model.likelihood, Points(model.X), **rows).to_svgp()
-
-
-def _method_to_use(method: str, store_data: Any, hyperparameters: str) -> Any:
-    """Return the method, which must not store data if `store_data` is false."""
-    if hyperparameters == "mixture" and method not in ("auto", "gpr"):
-        raise ValueError(f"hyperparameters is 'mixture', but the method {method!r} uses one setting; use method='gpr'.")
-    if not isinstance(store_data, bool):
-        raise TypeError(f"store_data is {store_data!r}, but must be True or False.")
-    if store_data or method == "sgpr":
-        return method
-    if method != "auto":
-        raise ValueError(
-            f"store_data is False, but models of the method {method!r} store the training rows; use 'auto' or 'sgpr'."
-        )
-    return "sgpr"
 
 
 def _uses_neighbours(method: str, plan: Plan, X: Array) -> bool:
@@ -353,10 +309,11 @@ def fit_classification(
     method: Literal["auto", "tvgp", "svgp"] = "auto",
     most: int = MOST_INDUCING,
     max_seconds: float | None = None,
+    max_steps: int | None = None,
     memory: float | None = None,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
-    progress: bool = False,
+    progress: Shown = False,
     checkpoint: str | Path | None = None,
     weights: Array | None = None,
 ) -> ClassificationResult:
@@ -400,6 +357,8 @@ def fit_classification(
         Maximum number of inducing inputs.
     max_seconds
         Maximum time in seconds; unlimited by default. When the time is up, the best result so far is returned.
+    max_steps
+        Maximum number of steps: evaluations of an evidence or of a bound in training; unlimited by default.
     memory
         Budget in MiB for working arrays in the passes over the rows.
     seed
@@ -408,7 +367,7 @@ def fit_classification(
         Functions called with a `Progress` after each iteration of the search and after each posterior. If a callback
         returns True, the fit ends.
     progress
-        Show a progress bar (requires the extra ``cli``).
+        Show the progress, or append it to a log file; see `agp.train`.
     checkpoint
         A file that stores the trained kernels. A fit with the same data and arguments resumes from this file and gives
         the same numbers as an uninterrupted fit.
@@ -432,7 +391,7 @@ def fit_classification(
     Warns
     -----
     agp.errors.ConvergenceWarning
-        If the time limit or a callback ended the fit.
+        If a limit or a callback ended the fit.
     agp.errors.NoSignalWarning
         If no model was better than the frequencies of the classes.
 
@@ -451,12 +410,12 @@ def fit_classification(
     >>> print(mean[:, 0].round(1))
     [1. 0.]
     """
-    data = _checked_rows(X, y, weights)
+    data = valid_rows(X, y, weights)
     X, y = data.X, data.y
     likelihood = logistic_likelihood(likelihood, y)
-    _check_kernel_and_priors(kernel, priors)
+    check_kernel_and_priors(kernel, priors)
     check_choice("method", method, CLASSIFICATION_METHODS)
-    _check_labels(likelihood, y)
+    check_labels(likelihood, y)
     check_memory(memory)
     columns = Columns(X.shape[1], check_categories(categories, X))
     if isinstance(kernel, Kernel):
@@ -464,23 +423,18 @@ def fit_classification(
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     plan = ClassPlan(kernel, likelihood, priors, memory, most, seed, columns, tree.patterns(frozen))
     exact = _is_exact(method, X)
-    with Watch(max_seconds, callbacks, progress=progress) as watch:
+    with Watch(max_seconds, callbacks, progress=progress, max_steps=max_steps) as watch:
         facts: dict[str, Any] = {}
         if checkpoint is not None:
             facts = plan.facts() | {"method": "tvgp" if exact else "svgp", "library": backend_of(X).name}
             facts |= {"data": fingerprint_of(data)}
         fit = ClassFit(plan, data, Pieces(checkpoint, facts, watch, kind="fit_classification"), watch)
+        fit.expect(exact=exact)
         with watch.keep_results(fit.result):
             fit.run(exact=exact)
             found = fit.result()
+        watch.conclude(found.ending)
     return _warn_about(found, f"{found.ending}; let the fit run longer, or check the inputs")
-
-
-def _check_labels(likelihood: Likelihood, y: Array) -> None:
-    likelihood.latents(y.shape[1])
-    if y.shape[1] != 1:
-        raise ValueError(f"y has shape {tuple(y.shape)}, but must have one column of labels.")
-    likelihood.check_targets(y)
 
 
 def _is_exact(method: str, X: Array) -> bool:

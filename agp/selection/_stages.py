@@ -118,7 +118,7 @@ class Fit:
         drawn = len(rows.order)
         self.few = min(FEW, most, drawn)
         self.sizes = Sizes(self.few, min(most, drawn), drawn, rows.total)
-        self.candidates: list[Candidate] = []
+        self.candidates: list[Candidate] = watch.candidates
         self.certain = False
         self.transform: Transform | None = None
         self.best: Callable[[], Found] = lambda: self._exact_of(self._initialise(), SAMPLE, "")
@@ -494,5 +494,6 @@ class Fit:
             baseline=baseline_of(model.likelihood, every) + self.slope(every),
             log_density=best.log_density + best.slope,
             learned=bool(learned),
+            ending=ending,
             transform=self.transform,
         )

@@ -73,6 +73,8 @@ class SearchResult(FitResult[M]):
     """The average log density of a row given all other rows or, with inducing inputs, that of a held-out row."""
     learned: bool = True
     """True if the inputs are informative."""
+    ending: str = ""
+    """Why the fit has not converged, or an empty string."""
 
     def describe(self) -> str:
         """Return the kernels and the stages as tables, followed by `message`."""
@@ -112,8 +114,6 @@ class RegressionResult(SearchResult[GPR | GPRMixture | SVGP | NNGP | VIF]):
 class ClassificationResult(SearchResult[Ensemble | TVGP | SVGP]):
     """The result of `fit_classification`. `kernel` names all kernels that the model averages."""
 
-    ending: str = ""
-    """Why the fit has not converged, or an empty string."""
     holds_data: bool = True
     """Whether the posterior is that of all rows, which the model stores, and not one with inducing inputs."""
 

@@ -1,55 +1,103 @@
-"""The clock, callbacks, progress bar and checkpoint of a staged fit."""
+"""The clock, callbacks, progress and checkpoint of a staged fit."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
-from agp.checks import check_callables, check_positive
+from agp.checks import check_callables, check_positive, check_whole
 from agp.errors import CheckpointError, Interrupted
 from agp.io import REMEDY, load_checkpoint
-from agp.selection._trial import Stage
+from agp.selection._trial import Candidate, Stage
 from agp.training import (
     Callback,
+    Piece,
     Progress,
+    Score,
+    Shown,
+    Tracker,
     call_all,
     check_checkpoint,
     checkpoint_exists,
-    progress_bar,
+    limit_of_seconds,
+    limit_of_steps,
+    track,
     write_checkpoint,
 )
 
 KIND = "fit_regression"
+WORDS = {
+    "integrate": "averaging over hyperparameters",
+    "transforms": "comparing transforms of the target",
+    "search": "comparing kernels",
+    "search again": "comparing kernels for the transformed target",
+    "kernels": "comparing kernels",
+    "train": "training",
+    "further rows": "training",
+    "judge": "comparing predictions",
+    "without times": "comparing with a model without times",
+    "metric": "learning a metric",
+    "neighbours": "training with nearest rows",
+    "both": "combining nearest rows and inducing inputs",
+    "compare": "computing a model with few inducing inputs",
+    "posterior": "computing the final model",
+}
+"""The stages in words."""
 
 T = TypeVar("T")
 
 
 class Watch:
-    """A callback that ends all training in a fit at a deadline, or when a user's callback returns True."""
+    """A callback that ends all training in a fit at a limit, or when a user's callback returns True."""
 
-    def __init__(self, max_seconds: float | None, callbacks: Iterable[Callback], *, progress: bool) -> None:
+    def __init__(
+        self,
+        max_seconds: float | None,
+        callbacks: Iterable[Callback],
+        *,
+        progress: Shown | Tracker,
+        max_steps: int | None = None,
+    ) -> None:
         self.limit = None if max_seconds is None else check_positive("max_seconds", max_seconds)
+        self.max_steps = None if max_steps is None else check_whole("max_steps", max_steps)
         self.callbacks = check_callables("callbacks", callbacks)
         self.began, self.before = time.perf_counter(), 0.0
         self.until: float | None = None
-        self.stopped, self.late, self.interrupted = False, False, False
+        self.stopped = ""
+        """The callback that ended the fit, in words."""
+        self.late, self.interrupted = False, False
         self.cut = False
         """Whether the time limit made a stage shorter."""
         self.steps = 0
         self.bounds: list[float] = []
         self.stages: list[Stage] = []
-        self._bar: Any = progress_bar(None) if progress else nullcontext()
-        self.bar: Any = None
+        self.candidates: list[Candidate] = []
+        self._progress, self._stack = progress, ExitStack()
+        self.tracker: Any = None
 
     def __enter__(self) -> Self:
-        self.bar = self._bar.__enter__()
+        with ExitStack() as stack:
+            self.tracker = stack.enter_context(track(self._progress))
+            stack.enter_context(self.tracker.inside(max_seconds=self.limit))
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.__exit__(*error)
+        self._stack.__exit__(*error)
+
+    def expect(self, pieces: Iterable[Piece], score: Score) -> None:
+        """Tell the stages that are expected, and how the scores of candidates are described."""
+        self.tracker.levels[-1].later = [*pieces]
+        if self.tracker.score is None:
+            self.tracker.score = lambda: score.describe(best_density(self.candidates))
+
+    def conclude(self, ending: str) -> None:
+        """Tell the progress why the fit ended."""
+        self.tracker.conclude(ending or "converged")
 
     def elapsed(self) -> float:
         """Return the seconds since the start of the fit, including those before it was resumed."""
@@ -63,15 +111,24 @@ class Watch:
     def is_done(self) -> bool:
         """Whether the fit must end now."""
         self.late = self.late or self.left() <= 0.0
-        return self.stopped or self.late
+        return bool(self.stopped) or self.is_full or self.late
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the limit on the number of steps is reached."""
+        return self.max_steps is not None and self.steps >= self.max_steps
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether a stage that is over has ended because of the time, and not of a callback or of the steps."""
+        return not (self.stopped or self.is_full)
 
     @contextmanager
     def stage(self, name: str, rows: int, share: float = 1.0) -> Iterator[None]:
         """Measure the time of a stage, and end its training when the fraction `share` of the time limit has passed."""
         self.until = None if self.limit is None else share * self.limit
         begun = self.elapsed()
-        if self.bar is not None:
-            self.bar.begin(f"{name}, {rows:,} rows", self.left())
+        self.tracker.begin(name, f"{WORDS.get(name, name)}, {rows:,} rows")
         yield
         self.stages.append(Stage(name, rows, self.elapsed() - begun))
         self.until = None
@@ -85,10 +142,10 @@ class Watch:
         self.steps += 1
         bound = float(seen.info["bound"])
         self.bounds.append(bound)
-        if self.bar is not None:
-            self.bar.show(self.steps, {"bound": bound}, 0)
+        self.tracker.tick(patiently=True)
         seen = seen._replace(step=self.steps, seconds=self.elapsed())
-        self.stopped = call_all(self.callbacks, seen) or self.stopped
+        ended = call_all(self.callbacks, seen)
+        self.stopped = self.stopped or ended
         return self.stage_over
 
     @contextmanager
@@ -112,8 +169,20 @@ class Watch:
         if self.interrupted:
             return "the fit was interrupted"
         if self.stopped:
-            return "a callback ended the fit"
-        return f"the limit of {self.limit:g} s was reached" if self.late or self.cut else ""
+            return f"{self.stopped} ended the fit"
+        if self.max_steps is not None and self.is_full:
+            return limit_of_steps(self.max_steps)
+        return limit_of_seconds(self.limit or 0.0) if self.late or self.cut else ""
+
+
+def best_density(candidates: Iterable[Candidate]) -> float:
+    """Return the highest density of left-out or held-out rows, or else evidence, in nats per row."""
+    best = [-math.inf, -math.inf]
+    for one in [*candidates]:
+        density = one.log_density if math.isnan(one.held_out) else one.held_out
+        known = not math.isnan(density)
+        best[known] = max(best[known], density if known else one.evidence)
+    return best[1] if best[1] > -math.inf else best[0]
 
 
 class Pieces:
@@ -139,7 +208,7 @@ class Pieces:
         try:
             watch = arrays.pop("watch")
             self.watch.steps, self.watch.bounds = int(watch["steps"]), watch["bounds"].tolist()
-            self.watch.before = float(watch["seconds"])
+            self.watch.before = self.watch.tracker.before = float(watch["seconds"])
             self.done = {name: dict(piece) for name, piece in arrays.items()}
         except (KeyError, TypeError, ValueError) as error:
             self._refuse(path, error)

@@ -194,7 +194,7 @@ def fit(
             planned = partial(updates or recipe, gradient=gradient, memory=memory)
             settings |= {"batch_size": batch_size, "checkpoint": checkpoint, **launched}
             found = _by_recipe(model, data, limit, tolerance, clock, planned, settings, level)
-        tracker.ending = tracker.ending or (f"converged, {found.message}" if found.converged else found.message)
+        tracker.conclude(f"converged, {found.message}" if found.converged else found.message)
         return found
 
 
@@ -471,12 +471,12 @@ def fit_newton(
     search = _Search(Evidence(model, data, names), observations_of(data), check_callables("callbacks", callbacks))
     with track(progress) as tracker, tracker.inside():
         judge_bounds(tracker, model, data)
-        tracker.begin("Newton", "training on all rows")
+        tracker.begin("Newton")
         try:
             search.run(max_iterations, tolerance, tracker)
         except KeyboardInterrupt as interrupt:
             raise Interrupted(search.result()) from interrupt
-        tracker.ending = tracker.ending or search.message
+        tracker.conclude(search.message)
     return search.result()
 
 

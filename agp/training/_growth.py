@@ -41,9 +41,10 @@ FINAL_TOLERANCES, MAX_TOLERANCES, ERROR = 3.0, 10.0, 180.0
 """Training tolerances in units of `fit_tolerance`. The first round and the final training use `FINAL_TOLERANCES`. Other
 rounds use `ERROR` / sqrt(N), clipped to the range from `FINAL_TOLERANCES` to `MAX_TOLERANCES`, where gains as accurate
 as an average over N rows suffice."""
-FIRST_GAIN, ROUND_POWER = 4.0, 1.5
-"""The gain of a doubling, in tolerances, before it is known, and the power of the number of inducing inputs that the
-time of a round is expected to follow."""
+FIRST_GAIN, EVALUATIONS, ROUND, SAMPLE, OVERHEAD, SPEED = 4.0, 40, 12.0, 4.0, 5e8, 4e10
+"""For the expected time: the gain of a doubling before it is known, in tolerances, the number of evaluations of a
+round, their operations per row and pair of inducing inputs, those of the exact evidence per cubed number of rows, those
+that small evaluations take the time of, and the operations per second."""
 SQUARES = 8, 6
 """The number of M x M arrays that training stores at the same time, and the number of further arrays per output."""
 
@@ -320,7 +321,7 @@ def fit_growing(
         if sample_rows and not model.stochastic:
             growth.tune(sample_rows)
         found = _grow(growth, limits)
-        tracker.ending = tracker.ending or found.message
+        tracker.conclude(found.message)
     return found
 
 
@@ -383,7 +384,8 @@ class _Growth:
         if exact is None:
             return
         steps = min(SAMPLE_STEPS, limits.max_steps or SAMPLE_STEPS)
-        self.tracker.begin("sample", f"training on {len(index):,} rows")
+        seconds = steps * SAMPLE * float(len(index)) ** 3 / SPEED
+        self.tracker.begin("sample", f"training on {len(index):,} rows", seconds)
         chosen = {name: settings[name] for name in ("gradient", "callbacks", "progress")}
         found = fit_lbfgs(exact, exact.X, exact.y, max_iterations=steps, **chosen)
         gain = found.bounds[0] / data.X.shape[0] - baseline(Gaussian(), data.y, *data.known)
@@ -418,7 +420,8 @@ class _Growth:
         more = math.ceil(math.log2(max(gain / limits.tolerance, 1.0)))
         sizes = [size for size in (M * 2**k for k in range(1, more + 1)) if size < 2 * limits.most]
         level = self.tracker.levels[-1]
-        level.later = [Piece("round", float(size) ** ROUND_POWER) for size in (M, *sizes, *sizes[-1:])]
+        each = [EVALUATIONS * (ROUND * self.data.X.shape[0] * size**2 + OVERHEAD) for size in (M, *sizes, *sizes[-1:])]
+        level.later = [Piece("round", operations / SPEED) for operations in each]
         self.tracker.begin("round", f"training with {M:,} inducing inputs")
 
     def note(self) -> None:
@@ -476,7 +479,7 @@ class _Growth:
             if found.converged:
                 warnings.warn(message, NoSignalWarning, stacklevel=outside())
         if not found.converged:
-            _, text = self.limits.spent(found) or ("", found.message)
+            _, text = self.limits.callback_ending() or self.limits.spent(found) or ("", found.message)
             text = f"the training of the last model has not converged: {text}."
             warnings.warn(text, ConvergenceWarning, stacklevel=outside())
         growth = {"reason": reason, "rounds": self.rounds, "certified_rows": self.seen.rows}

@@ -3,7 +3,6 @@
 Likelihoods that average over samples use fixed samples unless draws are passed, so their bounds are smooth.
 """
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -85,9 +84,8 @@ class Gain:
     def expected_steps(self, trace: Mapping[str, list[float]], most: float) -> float:
         """Return after how many iterations of a trace the rule is expected to end it."""
         bounds = trace["bound"]
-        later = bounds[1 + LAST_ITERATIONS :]
-        gains = [*([math.inf] * LAST_ITERATIONS), *(new - old for new, old in zip(later, bounds[1:], strict=False))]
-        return expected_steps(gains, self.least, most)
+        gains = [one - bounds[max(i - LAST_ITERATIONS, 0)] for i, one in enumerate(bounds)]
+        return max(expected_steps(gains, self.least, most), min(LAST_ITERATIONS, most))
 
     def since(self, bounds: list[float]) -> float:
         """Return the gain since the first of these bounds, or 0 if the list is empty."""
@@ -237,7 +235,7 @@ def fit_lbfgs(
         except KeyboardInterrupt as interrupt:
             raise Interrupted(search.result()) from interrupt
         result = search.result()
-        tracker.ending = tracker.ending or result.message
+        tracker.conclude(result.message)
     objective.repairs.tell()
     return result
 
@@ -313,7 +311,7 @@ class _Search:
     def watch(self, tracker: Tracker, starts: int) -> None:
         """Tell a tracker how far the search is."""
         self.tracker, self.starts = tracker, starts
-        tracker.begin("L-BFGS", "training on all rows")
+        tracker.begin("L-BFGS")
 
     def run(self, starts: Iterator[Vector]) -> None:
         """Optimise from each start in turn; stop early if a callback ends the search."""

@@ -10,8 +10,8 @@ from agp.errors import CheckpointError, Interrupted, NonFiniteError, count_of
 from agp.repairs import collect_reports, public
 from agp.training._batches import Batches, Place
 from agp.training._begun import check_training, initial_state, kept_leaves, recipe, warn_about_untouched
-from agp.training._graphs import check_loops
 from agp.training._certificate import judge_bounds
+from agp.training._graphs import check_loops
 from agp.training._progress import Shown, Tracker, track
 from agp.training._result import Callback, ModelType, Result
 from agp.training._resume import check_checkpoint
@@ -153,7 +153,7 @@ def _advance(run: Run, steps: int, callbacks: list[Callback], tracker: Tracker, 
     """Take the steps of a run, and return its result, which is also in the errors."""
     try:
         with tracker.inside(), collect_reports(run.aside):
-            tracker.begin("steps", "training")
+            tracker.begin("steps")
             run.advance_to(steps, callbacks, tracker, checkpoint_every)
             run.save()
         result = run.result()

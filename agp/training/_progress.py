@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from agp.errors import require
 
 Shown = bool | str | os.PathLike[str]
@@ -50,6 +52,10 @@ class Level:
     """The seconds of the finished pieces."""
     expected: float = 0.0
     """Their costs."""
+    words: str = ""
+    """The present piece in words; empty if those of the fit around this one suffice."""
+    in_seconds: bool = True
+    """Whether costs are expected seconds, and not only relative to each other."""
 
     def begin(self, name: str, now: float, cost: float | None) -> None:
         """Begin a piece; planned pieces before it are left out."""
@@ -82,6 +88,8 @@ class Level:
         measured, expected = self.measured, self.expected
         if rest is not None and present > 0.0:
             measured, expected = measured + spent + rest, expected + present
+        if expected <= 0.0 and not self.in_seconds:
+            return rest
         factor = measured / expected if expected > 0.0 else 1.0
         if rest is None and present > 0.0:
             rest = max(factor * present - spent, OVERRUN * spent)
@@ -127,9 +135,8 @@ def _percentage(density: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """Format a duration in words, such as "2 h 5 min"."""
-    seconds = max(seconds, 0.0)
     if seconds < 59.5:
-        return f"{seconds:.0f} s"
+        return f"{max(seconds, 1.0):.0f} s"
     minutes = round(seconds / 60.0)
     if minutes < 60:
         rest = round(seconds) % 60
@@ -236,8 +243,7 @@ def _file_writer(path: Path) -> Callable[[str], None]:
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise ValueError(
-            f"progress is {str(path)!r}, but this log file cannot be written ({reason}); name a file in a folder that "
-            "exists."
+            f"the log file {str(path)!r} cannot be written ({reason}); name a file in a folder that exists."
         ) from error
     return write
 
@@ -298,7 +304,7 @@ class Tracker:
         self.limits: list[float] = []
         """The times at which limits end the fit."""
         self.before, self.share = 0.0, 0.0
-        self.stage, self.detail, self.ending = "", "", ""
+        self.detail, self.ending = "", ""
         self.score: Callable[[], str] | None = None
         self.best = -math.inf
         """The highest bound of the fit, for `judge_by`."""
@@ -307,9 +313,11 @@ class Tracker:
     # -- what a fit tells -------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def inside(self, pieces: Iterable[Piece] = (), *, max_seconds: float | None = None) -> Iterator[Level]:
+    def inside(
+        self, pieces: Iterable[Piece] = (), *, max_seconds: float | None = None, in_seconds: bool = True
+    ) -> Iterator[Level]:
         """Begin a fit, which may be one inside the present piece, with the pieces of its work that are expected."""
-        self.levels.append(Level(time.monotonic(), [*pieces]))
+        self.levels.append(Level(time.monotonic(), [*pieces], in_seconds=in_seconds))
         depth = len(self.levels)
         if max_seconds is not None:
             self.limits.append(time.monotonic() + max_seconds)
@@ -320,18 +328,26 @@ class Tracker:
             if max_seconds is not None:
                 self.limits.pop()
 
-    def begin(self, name: str, words: str, cost: float | None = None) -> None:
-        """Begin a piece of work, in words; a `cost` in seconds replaces the planned one."""
+    def begin(self, name: str, words: str = "", cost: float | None = None) -> None:
+        """Begin a piece of work, in words, unless the fit around it describes it; a `cost` replaces the planned one."""
         self.levels[-1].begin(name, time.monotonic(), cost)
-        self.stage, self.detail = words, ""
+        self.levels[-1].words, self.detail = words, ""
         self.tick()
+
+    def forget_scores(self) -> None:
+        """Begin with the scores of another fit."""
+        self.score, self.best = None, -math.inf
+
+    def conclude(self, words: str) -> None:
+        """Tell why the fit ended, unless a fit around it continues."""
+        if len(self.levels) <= 1:
+            self.ending = words
 
     def step(self, done: float, total: float, detail: str = "", bound: float = -math.inf) -> None:
         """Tell how many steps of the present piece are done and are expected in all, and the bound of the model."""
         self.levels[-1].steps = done, max(total, done)
         self.detail, self.best = detail, max(self.best, bound)
-        if time.monotonic() - self._ticked >= REFRESH:
-            self.tick()
+        self.tick(patiently=True)
 
     def judge_by(self, score: Score, rows: float) -> None:
         """Describe the best bound of so many rows by a score, unless a fit around this one describes its own."""
@@ -359,11 +375,12 @@ class Tracker:
             score = "" if self.score is None else self.score()
         except (ArithmeticError, LookupError, RuntimeError, ValueError):  # a fit changes what a thread reads
             score = ""
-        return State(self.share, elapsed, left, self.stage, self.detail, score)
+        stage = ": ".join(level.words for level in [*self.levels] if level.words) or "training"
+        return State(self.share, elapsed, left, stage, self.detail, score)
 
-    def tick(self) -> None:
-        """Show the present state."""
-        if not self.outputs:
+    def tick(self, *, patiently: bool = False) -> None:
+        """Show the present state; with `patiently`, only if the last one is some time ago."""
+        if not self.outputs or (patiently and time.monotonic() - self._ticked < REFRESH):
             return
         with self._lock:
             if self._over.is_set():
@@ -397,8 +414,8 @@ class Tracker:
 
 
 @contextlib.contextmanager
-def track(progress: Any) -> Iterator[Tracker]:
-    """Yield the tracker of a fit: that of the fit around it, or a new one.
+def track(progress: Any, log: Any = None) -> Iterator[Tracker]:
+    """Yield the tracker of a fit: that of the fit around it, or a new one, which may also append to a log file.
 
     Raises
     ------
@@ -416,10 +433,12 @@ def track(progress: Any) -> Iterator[Tracker]:
         outputs: list[Any] = []
         if isinstance(progress, (str, os.PathLike)):
             outputs.append(Lines(_file_writer(Path(progress)), 0.0))
-        elif not isinstance(progress, (bool, int)) or progress not in (0, 1):
-            raise TypeError(f"progress is {progress!r}, but must be True, False or the path of a log file.")
+        elif not isinstance(progress, (bool, int, np.bool_)):
+            raise TypeError(f"progress is shown with True or the path of a log file, not {progress!r:.80}; pass one.")
         elif progress:
             outputs.append(stack.enter_context(_screen()))
+        if log is not None:
+            outputs.append(Lines(_file_writer(Path(log)), 0.0))
         yield from _tracked(Tracker(outputs))
 
 

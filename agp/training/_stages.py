@@ -194,7 +194,12 @@ def _join_results(first: Any, second: Any) -> Any:
 
 
 def _later(callback: Callback, first: Result[Any]) -> Callback:
-    """Return a callback that adds the steps and seconds of the result `first` to the progress."""
+    """Return a callback that adds the steps and seconds of the result `first` to the progress.
+
+    Rules that look at gains alone stay as they are, so that the progress knows them.
+    """
+    if isinstance(callback, Gain):
+        return callback
 
     def seen(progress: Progress) -> Any:
         step, seconds = progress.step + first.steps, progress.seconds + first.seconds

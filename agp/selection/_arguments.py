@@ -1,0 +1,69 @@
+"""Checks of the arguments of `fit_regression` and `fit_classification`."""
+
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from agp.backend import Array, backend_of, like
+from agp.checks import check_instance, check_weights, known_of_rows
+from agp.kernels import Kernel
+from agp.likelihoods import Gaussian, Likelihood
+from agp.models import valid_data
+from agp.selection._given import Data
+
+NEGLIGIBLE_NOISE = 1e-9
+"""The least noise variance of targets if all noise is known, as a fraction of their variance."""
+
+
+def valid_rows(X: Array, y: Array, weights: Array | None, noise: Array | None = None) -> Data:
+    """Return the rows. Raise TypeError or ValueError unless they are valid."""
+    X, y = valid_data(X, y)
+    known = known_of_rows(X, 1, weights, None, noise)
+    if weights is not None:
+        check_weights(weights, X)
+    return Data(X, y, known["weights"], None if noise is None else known["noise"][:, 0])
+
+
+def check_kernel_and_priors(kernel: Any, priors: Any) -> None:
+    """Raise TypeError unless the kernel is "auto" or a kernel, and the priors are "auto", None or a dictionary."""
+    if not (isinstance(kernel, str) and kernel == "auto"):
+        check_instance("kernel", kernel, Kernel, other="'auto' or ")
+    if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
+        raise TypeError(f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors.")
+
+
+def with_least_noise(data: Data, likelihood: Any) -> Data:
+    """Return the data with at least a negligible known noise variance if the user says that there is no other noise."""
+    zero = isinstance(likelihood, Gaussian) and isinstance(likelihood.noise_variance, numbers.Real)
+    if not zero or likelihood.noise_variance or backend_of(data.X).is_lazy:
+        return data
+    xp, variance = backend_of(data.X).xp, float(np.mean(data.moments()[1]))
+    if not variance > 0.0:
+        return data
+    least = xp.full((data.X.shape[0],), NEGLIGIBLE_NOISE * variance, **like(data.X))
+    return data._replace(noise=least if data.noise is None else xp.maximum(data.noise, least))
+
+
+def method_to_use(method: str, store_data: Any, hyperparameters: str) -> Any:
+    """Return the method, which must not store data if `store_data` is false."""
+    if hyperparameters == "mixture" and method not in ("auto", "gpr"):
+        raise ValueError(f"hyperparameters is 'mixture', but the method {method!r} uses one setting; use method='gpr'.")
+    if not isinstance(store_data, bool):
+        raise TypeError(f"store_data is {store_data!r}, but must be True or False.")
+    if store_data or method == "sgpr":
+        return method
+    if method != "auto":
+        raise ValueError(
+            f"store_data is False, but models of the method {method!r} store the training rows; use 'auto' or 'sgpr'."
+        )
+    return "sgpr"
+
+
+def check_labels(likelihood: Likelihood, y: Array) -> None:
+    """Raise ValueError unless the targets are one column of labels that the likelihood supports."""
+    likelihood.latents(y.shape[1])
+    if y.shape[1] != 1:
+        raise ValueError(f"y has shape {tuple(y.shape)}, but must have one column of labels.")
+    likelihood.check_targets(y)
