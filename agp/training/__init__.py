@@ -2,11 +2,12 @@
 
 from agp.training._batches import Batches
 from agp.training._begun import initial_state, recipe
-from agp.training._fit import fit, fit_newton
+from agp.training._fit import fit
 from agp.training._growth import GrowthResult, Round, fit_growing
 from agp.training._integrate import Integral, integrate
 from agp.training._lbfgs import Gain, fit_lbfgs
 from agp.training._loop import train
+from agp.training._newton_fit import fit_newton
 from agp.training._result import LBFGSResult, Progress, Result
 from agp.training._stages import FitResult
 

@@ -41,10 +41,13 @@ FINAL_TOLERANCES, MAX_TOLERANCES, ERROR = 3.0, 10.0, 180.0
 """Training tolerances in units of `fit_tolerance`. The first round and the final training use `FINAL_TOLERANCES`. Other
 rounds use `ERROR` / sqrt(N), clipped to the range from `FINAL_TOLERANCES` to `MAX_TOLERANCES`, where gains as accurate
 as an average over N rows suffice."""
-FIRST_GAIN, EVALUATIONS, ROUND, SAMPLE, OVERHEAD, SPEED = 4.0, 40, 12.0, 4.0, 5e8, 4e10
-"""For the expected time: the gain of a doubling before it is known, in tolerances, the number of evaluations of a
-round, their operations per row and pair of inducing inputs, those of the exact evidence per cubed number of rows, those
-that small evaluations take the time of, and the operations per second."""
+FIRST_GAIN, SMALLER, POWER = 4.0, 4.0, 1.2
+"""For the expected time: the gain of a doubling before it is known, in tolerances, by which factor it is smaller than
+the one before, and the power of the number of inducing inputs that the time of a round follows."""
+EVALUATIONS, ROUND, SAMPLE, OVERHEAD, SPEED = 40, 12.0, 4.0, 5e8, 4e10
+"""For the first round: the number of evaluations, their operations per row and pair of inducing inputs, those of the
+exact evidence per cubed number of rows, those that small evaluations take the time of, and the operations per second.
+"""
 SQUARES = 8, 6
 """The number of M x M arrays that training stores at the same time, and the number of further arrays per output."""
 
@@ -409,19 +412,21 @@ class _Growth:
         self.note()
 
     def _tell(self) -> None:
-        """Tell the progress about a round and those that are expected to follow it.
-
-        A doubling usually gains half as much as the one before it.
-        """
+        """Tell the progress about a round and those that are expected to follow it."""
         M, limits = growing_part(self.found.model)[1].inducing.count, self.limits
         gain = FIRST_GAIN * limits.tolerance
         if len(self.rounds) > 1:
             gain = self.rounds[-1].bound - self.rounds[-2].bound
-        more = math.ceil(math.log2(max(gain / limits.tolerance, 1.0)))
+            gain = min(gain, self.rounds[-1].gap) if math.isfinite(self.rounds[-1].gap) else gain
+        more = math.ceil(math.log(max(gain / limits.tolerance, 1.0), SMALLER))
         sizes = [size for size in (M * 2**k for k in range(1, more + 1)) if size < 2 * limits.most]
-        level = self.tracker.levels[-1]
-        each = [EVALUATIONS * (ROUND * self.data.X.shape[0] * size**2 + OVERHEAD) for size in (M, *sizes, *sizes[-1:])]
+        sized, level = (M, *sizes, *sizes[-1:]), self.tracker.levels[-1]
+        each = [EVALUATIONS * (ROUND * self.data.X.shape[0] * size**2 + OVERHEAD) for size in sized]
         level.later = [Piece("round", operations / SPEED) for operations in each]
+        if self.rounds:  # the last round tells more
+            last = self.rounds[-1].seconds - (self.rounds[-2].seconds if len(self.rounds) > 1 else 0.0)
+            level.later = [Piece("round", last * (size / self.rounds[-1].num_inducing) ** POWER) for size in sized]
+            level.measured, level.expected, level.present = 0.0, 0.0, None
         self.tracker.begin("round", f"training with {M:,} inducing inputs")
 
     def note(self) -> None:
