@@ -18,12 +18,14 @@ from agp.cli._fit import (
     facts_of_rows,
     format_deviations,
     read_examples,
+    show_progress,
     train_estimator,
 )
 from agp.cli._predict import Asked, answers, check_table_output, score_predictions, write_table
 from agp.cli._terminal import ERRORS, FRACTION, add_command, in_shell, one_of, print_table, say
 from agp.kernels import kernel_or_auto
 from agp.methods import METHODS
+from agp.training import Piece, Tracker
 
 HELP = """usage: agp compare [TABLE --target COLUMN] [options]
 Train several methods on a table (.csv, .parquet, .npz), and compare the errors
@@ -38,8 +40,8 @@ options:
   --out FILE           .csv or .parquet file for the results
   --drop, --keep, --task, --missing, --likelihood, --transform,
   --exposure, --weights, --noise, --noise-by, --kernel, --num-inducing,
-  --layers, --device, --tolerance, --max-steps, --max-seconds, --seed   see agp
-  fit --help
+  --layers, --device, --tolerance, --max-steps, --max-seconds, --log, --seed
+  see agp fit --help
   -q, --quiet, --debug, -h, --help   see agp --help
 The exit status is 1 if a method failed.
 example: agp compare airfoil.csv --target sound --method gpr sgpr wsvgp
@@ -106,7 +108,8 @@ def _compare(a: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     status = 0
     try:
-        _add_rows(a, data, rows)
+        with show_progress(a) as tracker:
+            _add_rows(a, tracker, data, rows)
     except KeyboardInterrupt:
         if not rows:
             raise
@@ -125,18 +128,30 @@ def _compare(a: argparse.Namespace) -> int:
     return status or int(any("error" in row for row in rows))
 
 
-def _add_rows(a: argparse.Namespace, data: Examples, rows: list[dict[str, Any]]) -> None:
+def _add_rows(a: argparse.Namespace, tracker: Tracker, data: Examples, rows: list[dict[str, Any]]) -> None:
     """Train and score each combination of a method, a backend and a precision, and append its row."""
-    known, first = facts_of_rows(a, data), {}
     gaussian = data.task == "regression" and a.likelihood in (None, "gaussian")
     methods = a.method or ["auto", *(["sgpr"] if gaussian else []), "wsvgp", "rsvgp"]
     tasks = [*dict.fromkeys(itertools.product(methods, a.backend or ["numpy"], a.dtype or ["float64"]))]
+    with tracker.inside([Piece(" ".join(task), 1.0) for task in tasks], in_seconds=False):
+        _add_tasks(a, tracker, data, rows, tasks)
+        failed = sum("error" in row for row in rows)
+        tracker.conclude(f"{len(rows)} methods were compared" + (f", and {failed} of them failed" if failed else ""))
+
+
+def _add_tasks(
+    a: argparse.Namespace, tracker: Tracker, data: Examples, rows: list[dict[str, Any]], tasks: list[Any]
+) -> None:
+    """Train and score methods on array libraries in precisions, and append their rows."""
+    known, first = facts_of_rows(a, data), {}
     for i, (method, backend, dtype) in enumerate(tasks):
         row: dict[str, Any] = {"method": method, "chosen": method, "backend": backend, "dtype": dtype}
         if not a.method and any({**row, "method": "auto"}.items() <= other.items() for other in rows):
             continue  # auto has trained this method
+        tracker.begin(f"{method} {backend} {dtype}", f"{i + 1} of {len(tasks)}, {method}")
+        tracker.forget_scores()
         try:
-            means, line = _add_results(row, a, data, known)
+            means, line = _add_results(row, a, tracker, data, known)
             if len(tasks) > len({*methods}):
                 row["difference"] = float(np.max(np.abs(means - first.setdefault(method, means))))
         except ERRORS as error:
@@ -147,7 +162,9 @@ def _add_rows(a: argparse.Namespace, data: Examples, rows: list[dict[str, Any]])
         say(a, f"[{i + 1}/{len(tasks)}] {_label(row)}, {backend}, {dtype}: {line}")
 
 
-def _add_results(row: dict[str, Any], a: argparse.Namespace, data: Examples, known: dict[str, Any]) -> tuple[Any, str]:
+def _add_results(
+    row: dict[str, Any], a: argparse.Namespace, tracker: Tracker, data: Examples, known: dict[str, Any]
+) -> tuple[Any, str]:
     """Train a row's method, and add its scores and times. Return its predictions, and a line on the training.
 
     The predictions are probabilities, or means in standard deviations of the target.
@@ -157,7 +174,7 @@ def _add_results(row: dict[str, Any], a: argparse.Namespace, data: Examples, kno
     own = {name: vars(a)[name] if name in takes else None for name in ("num_inducing", "layers")}
     began = time.perf_counter()
     estimator, lines = train_estimator(
-        argparse.Namespace(**vars(a) | own | row),
+        argparse.Namespace(**vars(a) | own | row), tracker,
         data.task, data.X[~test], data.y[~test], **{name: x[~test] for name, x in known.items()},
     )  # fmt: skip
     row |= {"chosen": estimator.method_, "fit_seconds": time.perf_counter() - began}

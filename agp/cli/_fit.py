@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -13,7 +12,19 @@ import numpy as np
 from agp.cli._fit_elsewhere import fit_elsewhere
 from agp.cli._notes import Notes, write_model
 from agp.cli._predict import Asked, answers, score_predictions
-from agp.cli._terminal import POSITIVE, SEED, add_command, check_outputs, one_of, option, quote_names, say, whole
+from agp.cli._terminal import (
+    POSITIVE,
+    SEED,
+    add_command,
+    check_outputs,
+    file_identity,
+    in_shell,
+    one_of,
+    option,
+    quote_names,
+    say,
+    whole,
+)
 from agp.errors import ColumnWarning, quote
 from agp.io import check_writable
 from agp.kernels import kernel_or_auto
@@ -43,6 +54,7 @@ from agp.tables import (
     unknown_column_message,
     warn_about_texts,
 )
+from agp.training import Tracker, track
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
 Train a Gaussian process on a table (.csv, .xlsx, ...), and save the model.
@@ -66,6 +78,7 @@ options:
   --tolerance T        stop when an epoch gains less, in nats per row (1e-3)
   --max-steps N, --max-seconds S   limits on the training (default: none)
   --out MODEL, --seed N, --no-data   file to write; seed (0); without rows
+  --log FILE           file to which a line a minute about the training is added
   -q, --quiet, --debug, -h, --help   see agp --help
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """
@@ -131,18 +144,19 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-steps", type=whole(1))
     parser.add_argument("--max-seconds", type=POSITIVE)
     parser.add_argument("--seed", type=SEED, default=0)
+    parser.add_argument("--log", type=Path)
 
 
 def _run(a: argparse.Namespace) -> int:
     _check(a)
     if a.scheduler is not None or is_many(a.table):
-        return fit_elsewhere(a, train_estimator)
+        return fit_elsewhere(a, train_estimator, show_progress)
     data = read_examples(a)
     say(a, *(f"{Path(a.table).name}: {remark}" for remark in data.remarks))
     known, test = facts_of_rows(a, data), data.test
     own = {name: x[~test] for name, x in known.items()}
-    with data.table.places(data.rows[~test]):
-        estimator, lines = train_estimator(a, data.task, data.X[~test], data.y[~test], **own)
+    with data.table.places(data.rows[~test]), show_progress(a) as tracker:
+        estimator, lines = train_estimator(a, tracker, data.task, data.X[~test], data.y[~test], **own)
     about = Notes(Path(a.table).name, a.target, data.task, int((~test).sum()), exposure=a.exposure or "", noise=a.noise)
     write_model(a, estimator, about)  # nothing that follows can lose the model
     say(a, *lines)
@@ -398,7 +412,20 @@ def _may_be_counts(numbers: Any) -> bool:
     return bool(near_zero and few and numbers.var() < MAX_DISPERSION * max(mean, 1.0))
 
 
-def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> tuple[Any, list[str]]:
+def show_progress(a: argparse.Namespace) -> Any:
+    """Return a context that shows a bar or, if standard error is not a terminal, lines, and writes the file of --log.
+
+    Raise a ValueError if the log file is another file of the command.
+    """
+    others = {a.table and file_identity(a.table): "table", a.out and file_identity(a.out): "output"}
+    if a.log is not None and (what := others.get(file_identity(a.log))):
+        raise ValueError(f"--log is {a.log}, which is the {what} itself; name another file.")
+    return track(not a.quiet, a.log)
+
+
+def train_estimator(
+    a: argparse.Namespace, tracker: Tracker, task: str, X: Any, y: Any, **beside: Any
+) -> tuple[Any, list[str]]:
     """Train an estimator. Return it, and lines that describe the training."""
     if a.no_data and task == "classification":
         raise ValueError("--no-data is for regression, because classifiers store the training rows; leave it out.")
@@ -413,13 +440,15 @@ def train_estimator(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: 
         own |= {"hyperparameters": a.hyperparameters, "store_data": not a.no_data, "noise_by": a.noise_by}
         own |= {"missing_targets": "ignore" if y.ndim == 2 else "refuse"}
     own |= {name: vars(a)[name] for name in OF_ESTIMATORS} | {"keep": a.keep or None}
-    estimator = cls(**own, random_state=a.seed, verbose=not a.quiet and sys.stderr.isatty())
+    estimator = cls(**own, random_state=a.seed, verbose=tracker)
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ColumnWarning)  # issued when the table was read
         estimator.fit(X, y, **beside).set_params(verbose=False)
     steps = f"{estimator.n_iter_:,} step{'s' * (estimator.n_iter_ != 1)}"
     ending = f"{'' if estimator.converged_ else 'not '}converged after {steps}"
+    if not estimator.converged_ and (reason := vars(estimator).get("ending_")):
+        ending += f": {in_shell(reason)}"
     seconds = time.perf_counter() - began
     lines = [f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}"]
     if not estimator.learned_:

@@ -17,7 +17,7 @@ CHUNK_ROWS = 100_000
 """Maximum number of rows that a worker reads at a time."""
 
 
-def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any]) -> int:
+def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], shown: Callable[..., Any]) -> int:
     """Train and save a model. Raise a ValueError if an option requires all rows at once, or no scheduler answers."""
     import pandas as pd
 
@@ -29,7 +29,8 @@ def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any]) -> int:
         X, y = _in_chunks(found.X), _in_chunks(found.y)
         name = Path(a.table).name
         say(a, f"{name}: {X.shape[0]:,} rows in {len(X.chunks[0]):,} chunks, {X.shape[1]} input columns; regression")
-        estimator, lines = trained(a, "regression", X, y)
+        with shown(a) as tracker:
+            estimator, lines = trained(a, tracker, "regression", X, y)
     estimator.name_columns(pd.DataFrame(np.zeros((1, len(found.columns))), columns=found.columns))
     write_model(a, estimator, Notes(name, a.target, "regression", int(X.shape[0])))
     say(a, *lines, f"written: {a.out}")

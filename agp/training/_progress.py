@@ -29,6 +29,9 @@ OVERRUN = 0.25
 """A piece of work that takes longer than expected is expected to take this share of its time so far, again."""
 FLATTEST, STEEPEST, FEWEST = 1.0, 8.0, 4
 """The limits of the power with which gains fall from step to step, and the least number of steps that show it."""
+REACH, LEAST_STEPS = 4.0, 40.0
+"""How far such trends are followed, as a multiple of the number of steps, and a number of steps that is always expected.
+"""
 LOG_2PI_E = math.log(2.0 * math.pi) + 1.0
 
 
@@ -85,16 +88,16 @@ class Level:
             rest = spent * max(total - done, 0.0) / done
         costs = sum(piece.cost for piece in self.later)
         present = 0.0 if self.present is None else self.present.cost
-        measured, expected = self.measured, self.expected
+        factor = self.measured / self.expected if self.expected > 0.0 else 1.0
+        is_known = self.in_seconds or self.expected > 0.0
+        if present > 0.0 and is_known:
+            planned = max(factor * present - spent, OVERRUN * spent)
+            trust = min(spent / (factor * present), 1.0) if factor > 0.0 else 1.0  # first steps tell little
+            rest = planned if rest is None else planned ** (1.0 - trust) * rest**trust
         if rest is not None and present > 0.0:
-            measured, expected = measured + spent + rest, expected + present
-        if expected <= 0.0 and not self.in_seconds:
+            factor, is_known = (self.measured + spent + rest) / (self.expected + present), True
+        if not is_known or (rest is None and not costs):
             return rest
-        factor = measured / expected if expected > 0.0 else 1.0
-        if rest is None and present > 0.0:
-            rest = max(factor * present - spent, OVERRUN * spent)
-        if rest is None and not costs:
-            return None
         return (rest or 0.0) + factor * costs
 
 
@@ -270,8 +273,10 @@ def _screen() -> Iterator[Any]:
 def expected_steps(values: Sequence[float], limit: float, most: float, *, every: float = 1.0) -> float:
     """Return after how many steps values that fall like a power of the step are expected to be below a limit.
 
-    There is a value for each `every` steps; the trend is that of the last half of them. The result is at most `most`.
+    There is a value for each `every` steps; the trend is that of the last half of them. The result is at most `most`,
+    and at most `REACH` times the number of steps so far.
     """
+    most = min(most, max(REACH * every * len(values), LEAST_STEPS))
     kept = [(i + 1.0, math.log(x)) for i, x in enumerate(values) if 0.0 < x < math.inf]
     if not kept or limit <= 0.0:
         return most

@@ -74,7 +74,7 @@ class Run:
     def _apply_updates(self, model: Any, states: list[Any], batch: Batch) -> tuple[Any, list, dict]:
         return apply_updates(self.updates, model, batch, states)
 
-    def advance_to(self, steps: int, callbacks: list[Callback], tracker: Tracker, checkpoint_every: int) -> None:
+    def advance_to(self, steps: int, callbacks: list[Callback], tracker: Tracker | None, checkpoint_every: int) -> None:
         """Take steps until `steps` are done or a callback returns True."""
         step = first = self.step
         while step < steps:
@@ -99,8 +99,10 @@ class Run:
             if callbacks and call_all(callbacks, Progress(self.step, self.model, info, self.seconds)):
                 return
 
-    def _tell(self, tracker: Tracker, first: int, steps: int) -> None:
+    def _tell(self, tracker: Tracker | None, first: int, steps: int) -> None:
         """Tell how far the training is."""
+        if tracker is None:
+            return
         detail = f"step {self.step:,} of {steps:,}" + (f", repairs: {self.repairs.total}" if self.repairs.total else "")
         bounds = self.looks[-1].get("bound", [])
         tracker.step(self.step - first, steps - first, detail, bounds[-1] if bounds else -np.inf)

@@ -437,8 +437,9 @@ def test_pictures_name_their_extra(without):
         import agp.plot  # noqa: F401
 
 
-def test_a_progress_bar_names_its_extra(without):
+def test_a_progress_bar_names_its_extra(without, monkeypatch):
     without("tqdm", "tqdm.auto")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with pytest.raises(ImportError, match=r"progress=True needs tqdm, .*: pip install \"array-gp\[cli\]\"\."):
         agp.train(built(), X, Y, steps=1, progress=True)
 

@@ -61,9 +61,6 @@ ENTRIES = {
     "agp.to_backend(X, 'torch')": ("BackendError", "backend 'torch' needs the package torch", "torch"),
     "agp.to_backend(X, 'jax')": ("BackendError", "backend 'jax' needs the package jax", "jax"),
     "agp.get_backend('cupy')": ("BackendError", "backend 'cupy' needs the package cupy", "cupy"),
-    "agp.train(agp.GPR.from_data(X, y), X, y, steps=1, progress=True)": (
-        *("ImportError", "progress=True needs tqdm", "cli"),
-    ),
     "agp.inspection.as_table('text')": ("ImportError", "tables other than arrays need narwhals", "sklearn"),
 }
 

@@ -353,7 +353,7 @@ def test_checkpoints_resume_to_the_bit(tmp_path):
 def test_time_limits():
     X, y = labels(4, rows=1500, columns=5)
     began = time.perf_counter()
-    with pytest.warns(ConvergenceWarning, match=r"the limit of 0\.05 s was reached"):
+    with pytest.warns(ConvergenceWarning, match=r"the limit of 0\.05 s \(max_seconds\) was reached"):
         found = fit_classification(X, y, likelihood=Softmax(4), max_seconds=0.05)
     assert time.perf_counter() - began < 20.0
     assert found.model.predict(X[:5], observed=True).mean.shape == (5, 4)
@@ -388,7 +388,7 @@ def test_a_stage_that_is_cut_is_said(monkeypatch):
         if progress.model.X.shape[0] == 700:
             late.append(True)
 
-    with pytest.warns(ConvergenceWarning, match="the limit of 100 s was reached"):
+    with pytest.warns(ConvergenceWarning, match=r"the limit of 100 s \(max_seconds\) was reached"):
         found = fit_classification(X, y, likelihood=LOGIT, max_seconds=100.0, callbacks=[jump])
     assert not found.converged
     assert found.learned

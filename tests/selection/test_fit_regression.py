@@ -338,19 +338,6 @@ def test_trial_points_are_not_warned_of(rows):
 
 
 @pytest.mark.slow
-def test_a_progress_bar_if_it_is_wanted(capfd):
-    pytest.importorskip("tqdm")
-    fit("collapsed", progress=True, kernel=agp.RBF())
-    shown = capfd.readouterr()
-    assert "search, 24 rows" in shown.err
-    assert "posterior, 110 rows" in shown.err
-    assert shown.out == ""
-    fit("collapsed", kernel=agp.RBF())
-    shown = capfd.readouterr()
-    assert (shown.out, shown.err) == ("", "")
-
-
-@pytest.mark.slow
 def test_callbacks_see_every_step_in_order():
     seen = []
     found, _, _ = fit("exact", callbacks=[seen.append])

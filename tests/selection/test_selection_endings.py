@@ -59,7 +59,7 @@ def interrupt():
 def test_a_tiny_limit_in_time(rows, method):
     X, y = table(rows, 5)
     began = time.perf_counter()
-    with pytest.warns(ConvergenceWarning, match=r"limit of 0\.2 s was reached"):
+    with pytest.warns(ConvergenceWarning, match=r"limit of 0\.2 s \(max_seconds\) was reached"):
         found = fit_regression(X, y, method=method, max_seconds=0.2)
     assert time.perf_counter() - began < 4.0
     assert not found.converged

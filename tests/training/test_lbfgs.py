@@ -248,13 +248,6 @@ def test_an_interruption_before_anything_gives_the_start(monkeypatch):
     assert process(caught.value.result.model).kernel.variance == process(model).kernel.variance
 
 
-def test_a_progress_bar(capsys):
-    pytest.importorskip("tqdm", reason="tqdm is not installed")
-    X, y = toy_data(20)
-    fit_lbfgs(GPR.from_data(X, y), X, y, max_iterations=4, restarts=1, progress=True)
-    assert "0/8" in capsys.readouterr().err
-
-
 # -- trouble ----------------------------------------------------------------------------------------------------------
 
 

@@ -217,16 +217,6 @@ def test_other_exceptions_of_callbacks_pass_through():
         train(sparse(X, y), X, y, steps=3, callbacks=[fail])
 
 
-@pytest.mark.slow
-def test_a_progress_bar_changes_nothing(capsys):
-    pytest.importorskip("tqdm")
-    X, y = data()
-    model = sparse(X, y)
-    shown = train(model, X, y, steps=12, progress=True)
-    assert "/12 [" in capsys.readouterr().err
-    assert shown.trace == train(model, X, y, steps=12).trace
-
-
 def test_an_interrupted_run_is_also_a_keyboard_interrupt():
     assert issubclass(Interrupted, KeyboardInterrupt)
 
