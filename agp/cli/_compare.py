@@ -152,7 +152,7 @@ def _add_tasks(
         tracker.forget_scores()
         try:
             means, line = _add_results(row, a, tracker, data, known)
-            if len(tasks) > len({*methods}):
+            if len(tasks) > len({task[0] for task in tasks}):
                 row["difference"] = float(np.max(np.abs(means - first.setdefault(method, means))))
         except ERRORS as error:
             if a.debug:

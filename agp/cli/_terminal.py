@@ -100,12 +100,8 @@ SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x 
 
 
 SPELLINGS = {"missing='impute'": "--missing impute", "name it in keep": "name it in --keep", "[sklearn]": "[cli]"}
-SPELLINGS |= {
-    "(max_steps)": "(--max-steps)",
-    "(max_seconds)": "(--max-seconds)",
-    "raise tolerance": "raise --tolerance",
-}
-SPELLINGS |= {"the log file": "the file of --log,"}
+SPELLINGS |= {"(max_steps)": "(--max-steps)", "(max_seconds)": "(--max-seconds)"}
+SPELLINGS |= {"raise tolerance": "raise --tolerance"}
 """How messages of the estimators are spelled in the shell."""
 
 

@@ -30,8 +30,7 @@ OVERRUN = 0.25
 FLATTEST, STEEPEST, FEWEST = 1.0, 8.0, 4
 """The limits of the power with which gains fall from step to step, and the least number of steps that show it."""
 REACH, LEAST_STEPS = 4.0, 40.0
-"""How far such trends are followed, as a multiple of the number of steps, and a number of steps that is always expected.
-"""
+"""How far such trends are followed, as a multiple of the number of steps, and a number that is always expected."""
 LOG_2PI_E = math.log(2.0 * math.pi) + 1.0
 
 
