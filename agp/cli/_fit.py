@@ -447,10 +447,10 @@ def train_estimator(
         estimator.fit(X, y, **beside).set_params(verbose=False)
     steps = f"{estimator.n_iter_:,} step{'s' * (estimator.n_iter_ != 1)}"
     ending = f"{'' if estimator.converged_ else 'not '}converged after {steps}"
-    if not estimator.converged_ and (reason := vars(estimator).get("ending_")):
-        ending += f": {in_shell(reason)}"
     seconds = time.perf_counter() - began
     lines = [f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}"]
+    if not estimator.converged_ and (reason := vars(estimator).get("ending_")):
+        lines.append(in_shell(reason))
     if not estimator.learned_:
         lines.append("the model predicts no better than the mean of the target or the frequencies of its classes")
     holds = "contains the training rows" if estimator.model_._holds_data else "does not contain the training rows"
