@@ -122,7 +122,9 @@ def _describe_column(columns: Columns, name: str) -> str:
     if kind == ORDERED:
         return f"ordered ({_first(columns.orders[name], ' < ')})"
     if kind == CATEGORY:
-        return f"text ({_first([level for level in columns.levels[name] if level is not None], ', ')})"
+        return f"text ({_first(['missing' if level is None else level for level in columns.levels[name]], ', ')})"
+    if name in columns.truths:
+        return f"Boolean ({', '.join(columns.truths[name])})"
     if kind == NUMBER:
         style = columns.styles.get(name)
         return kind if style is None else f"{kind} (written as {style.noun})"

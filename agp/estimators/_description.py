@@ -43,7 +43,7 @@ def describe(estimator: Any) -> dict[str, str]:
 
 def _deviations(variances: dict[Any, float]) -> str:
     """Format the standard deviations of the first levels."""
-    shown = [f"{level} {variance**0.5:.4g}" for level, variance in variances.items()]
+    shown = [f"{'missing' if x is None else x} {variance**0.5:.4g}" for x, variance in variances.items()]
     return ", ".join([*shown[:MAX_SHOWN], *(["..."] if len(shown) > MAX_SHOWN else [])])
 
 

@@ -331,7 +331,7 @@ def state_of(encoder: Encoder) -> dict[str, Any]:
             f"the table has a column named {other[0]!r}, which is not text; use text as column names, and fit again."
         )
     learned |= {"one hot": encoder.one_hot, "effects": {name: x.tolist() for name, x in encoder.effects.items()}}
-    forms = {name: vars(columns)[name] for name in ("orders", "styles", "ranges")}
+    forms = {name: vars(columns)[name] for name in ("orders", "styles", "ranges", "truths")}
     return {
         "of": "frame",
         "missing": columns.missing,
@@ -400,6 +400,9 @@ def _restore_forms(columns: Columns, state: dict[str, Any]) -> None:
         texts = _texts(style, "a style of numbers")
         sound = columns.kinds.get(name) == NUMBER and len(texts) == 2 and texts[0] in (".", ",")
         columns.styles[name] = Style(*_check(sound, texts, "a style of numbers"))
+    for name, words in state.get("truths", {}).items():
+        sound = columns.kinds.get(name) == NUMBER and len(_texts(words, "words for false and true")) == 2
+        columns.truths[name] = _check(sound, words, "words for false and true")
     for name, ends in ranges.items():
         sound = name in columns.times and isinstance(ends, list) and [*map(type, ends)] == [float, float]
         low, high = _check(sound, ends, "the first and the last date of a column")

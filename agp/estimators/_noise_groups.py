@@ -186,7 +186,7 @@ def labels_of_levels(regressor: Any) -> list[Any]:
     is_ordered = encoder.columns.kinds.get(asked) == ORDERED
     known = encoder.columns.orders[asked] if is_ordered else encoder.levels.get(asked)
     if known is None:
-        return levels
+        return [encoder.columns.label_of(asked, level) for level in levels]
     if not set(levels) <= set(range(len(known))):
         raise ValueError(
             f"it has the levels {str(levels)[:80]} of {asked!r}, which has {count_of(len(known), 'level')}"

@@ -9,8 +9,11 @@ from matplotlib.figure import Figure
 
 from agp.errors import count_of
 from agp.inspection import Effect, Subject, as_table, partial_dependence, subject_of
-from agp.plot._panels import FUNCTION, along_axis, band, label_axis, legend, panels
+from agp.plot._panels import FUNCTION, along_axis, band, label_axis, legend, panels, shorten
 
+WIDEST, MANY, SLANT, STEEP = 24, 8, 35.0, 55.0
+"""The number of letters of all labels that fit side by side, the number of slanted labels above which they are steep,
+and these angles in degrees."""
 MAX_COLUMNS = 12
 """The maximum number of columns that are drawn by default."""
 
@@ -92,9 +95,10 @@ def _draw(ax: Axes, effect: Effect, p: int, colour: str, label: str | None) -> N
     at = np.arange(len(effect.values))
     reach = np.maximum(np.stack([mean - lower, upper - mean]), 0.0)
     ax.errorbar(at, mean, yerr=reach, fmt="o", color=colour, capsize=3, label=label)
-    names = ["missing" if value is None or value != value else str(value) for value in effect.values]
-    long = max(map(len, names)) * len(names) > 24
-    ax.set_xticks(at, names, rotation=35 if long else 0, ha="right" if long else "center")
+    names = shorten(["missing" if value is None or value != value else str(value) for value in effect.values])
+    long = max(map(len, names)) * len(names) > WIDEST
+    steep = STEEP if len(names) > MANY else SLANT
+    ax.set_xticks(at, names, rotation=steep if long else 0, ha="right" if long else "center", rotation_mode="anchor")
     ax.set_xlim(-0.5, len(names) - 0.5)
 
 

@@ -1,6 +1,7 @@
 """Axes, styles and helpers for all plots."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ DATA: dict[str, Any] = {"color": "0.3", "linestyle": "none", "marker": ".", "mar
 FUNCTION, OBSERVATIONS = {"alpha": 0.35}, {"alpha": 0.15}
 """The opacities of the bands for the function and for observations."""
 MAX_POINTS = 2000
+LONGEST, ENDING, WIDTH = 24, 9, 36
+"""The most letters of a label, those of its end if its middle is cut out, and those of a line of a column's name."""
 
 
 def panels(
@@ -51,6 +54,7 @@ def along_axis(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def label_axis(ax: Axes, name: str, values: npt.NDArray[Any], *, vertical: bool = False) -> None:
     """Label an axis with the name of a column, and with dates or the unit of durations if its values are such."""
     axis = ax.yaxis if vertical else ax.xaxis
+    name = "\n".join(wrap(name, WIDTH)) if len(name) > WIDTH else name
     axis.set_label_text(f"{name} [days]" if values.dtype.kind == "m" else name)
     if values.dtype.kind == "M":
         locator = AutoDateLocator(minticks=3, maxticks=6)
@@ -61,6 +65,16 @@ def label_axis(ax: Axes, name: str, values: npt.NDArray[Any], *, vertical: bool 
 def band(ax: Axes, x: Any, lower: Any, upper: Any, colour: str, label: str | None, **style: Any) -> None:
     """Fill the area between two curves."""
     ax.fill_between(x, lower, upper, color=colour, label=label, linewidth=0, **style)
+
+
+def shorten(names: Sequence[str]) -> list[str]:
+    """Cut the middle of long names out, and number those that would be equal."""
+    found: list[str] = []
+    for name in names:
+        line = " ".join(name.split()) or "''"
+        cut = line if len(line) <= LONGEST else f"{line[: LONGEST - ENDING - 1].rstrip()}…{line[-ENDING:].lstrip()}"
+        found.append(cut if cut not in found else f"{cut} ({sum(cut in one for one in found) + 1})")
+    return found
 
 
 def legend(ax: Axes, *, above: bool = False) -> None:

@@ -146,6 +146,8 @@ class Columns:
         How numbers are written, by column, unless they are plain. New texts are read in the same style.
     ranges
         The first and the last day of each column of dates.
+    truths
+        The words for false and true, by column of Booleans.
     left_out
         The names of columns that are not used.
     """
@@ -158,6 +160,7 @@ class Columns:
         self.orders: dict[str, list[str]] = {}
         self.styles: dict[str, Style] = {}
         self.ranges: dict[str, tuple[float, float]] = {}
+        self.truths: dict[str, list[str]] = {}
         self.left_out: list[str] = []
 
     @property
@@ -228,12 +231,24 @@ class Columns:
                 self.styles[name] = column.reading.style
             advice = "convert the column to a categorical type if they are names of categories"
             remark = f"{describe_numbers(column.distinct, column.reading)}; {advice}"
+        if kind == NUMBER and (words := _truth_words(column)):
+            self.truths[name] = words
         self.kinds[name] = kind
         return remark
 
     @staticmethod
     def _suspicion(column: Column) -> str | None:
         return suspicion_of(column.distinct) if column.is_text else None
+
+    def label_of(self, name: str, number: float) -> Any:
+        """Return how the table shows a number of a column: a date, a Boolean, or a whole number as such."""
+        if name in self.truths and number in (0.0, 1.0):
+            word = self.truths[name][int(number)]
+            return {"False": False, "True": True}.get(word, word)
+        if self.kinds.get(name) in DATES:
+            moment = np.datetime64(round(86_400.0 * number), "s")
+            return str(moment.astype("M8[D]") if number.is_integer() else moment)
+        return int(number) if number.is_integer() else number
 
     def _learn_ranges(self, numbers: npt.NDArray[np.float64]) -> None:
         for name, days in zip(self.numbers, numbers.T, strict=True):
@@ -366,3 +381,14 @@ class Columns:
             if new := {*plain_column(frame.get_column(name)).levels} - {*known}:
                 found[name] = sorted(new)
         return found
+
+
+def _truth_words(column: Column) -> list[str]:
+    """Return the words for false and true if a column holds Booleans, or an empty list."""
+    words, cells = ["False", "True"], column.distinct
+    if column.dtype == nw.Boolean or (column.dtype == nw.Object and cells and all(type(x) is bool for x in cells)):
+        return words
+    if not column.is_text or not cells or not {x.lower() for x in cells} <= TRUTHS.keys():
+        return []
+    written = {x.lower(): x for x in cells}
+    return [written.get(word.lower(), word) for word in words]
