@@ -79,6 +79,21 @@ def fill_missing_objects(x: Any, /) -> Any:
     return np.where(gone, None, x) if gone.any() else x
 
 
+def plain_labels(y: Any) -> Any:
+    """Convert Booleans and whole numbers in arrays of objects or of nullable types to NumPy's; return others unchanged.
+
+    scikit-learn would convert them to floats, or refuse them.
+    """
+    found = np.asarray(y)
+    if found.dtype.kind in "bi":
+        return found
+    kinds = {type(x) for x in found.ravel().tolist()} if found.dtype == object else set()
+    if kinds == {bool}:
+        return found.astype(bool)
+    small = kinds == {int} and all(abs(x) < 2**63 for x in found.ravel().tolist())
+    return found.astype(np.int64) if small else y
+
+
 def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
     """Raise ValueError if a NumPy array has infinite cells or, unless `remedy` is None, missing cells (NaN)."""
     for what, found, then in (("inf", np.isinf(x), "correct it"), ("NaN", np.isnan(x), remedy)):

@@ -17,13 +17,7 @@ from sklearn.utils.validation import column_or_1d
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_choice
 from agp.errors import MAX_NAMES, count_of, explain_arguments
-from agp.estimators._arrays import (
-    as_output,
-    fill_masked,
-    is_foreign,
-    on_host,
-    resolve_seed,
-)
+from agp.estimators._arrays import as_output, fill_masked, is_foreign, on_host, plain_labels, resolve_seed
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._distribution import At, Distribution
 from agp.estimators._inputs import convert_training_inputs, move_array
@@ -264,7 +258,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         if missing:
             raise ValueError(f"y has no label in row {missing[0]}; remove rows without a label.")
         with explain_refusals("y"):
-            labels = column_or_1d(y, warn=True)
+            labels = column_or_1d(plain_labels(y), warn=True)
         check_lengths("y", labels, X)
         with explain_refusals("y"), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of scikit-learn, about many classes

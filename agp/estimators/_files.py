@@ -16,6 +16,7 @@ from agp.estimators._arrays import is_foreign, on_host
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
 from agp.estimators._encoding import IMPUTATIONS, Encoder
+from agp.estimators._names import with_coded_names, with_names
 from agp.estimators._noise_groups import NoiseGroups, check_column, labels_of_levels
 from agp.estimators._regressor import GPRegressor
 from agp.inspection import column_names
@@ -42,8 +43,8 @@ FITTED_TYPES: dict[str, type] = {
 """The types of the attributes that training sets, except for the model, the columns, the classes and the history."""
 TEXT_LABELS = ("object", "str")
 LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
-LABELS += ("float32", "float64")
-"""The dtypes that labels may have: text (as NumPy strings or Python objects), Booleans, or numbers."""
+LABELS += ("float16", "float32", "float64", *(f"datetime64[{unit}]" for unit in ("D", "s", "ms", "us", "ns")))
+"""The dtypes that labels may have: text (as NumPy strings or Python objects), Booleans, numbers, or dates."""
 
 
 def register() -> None:
@@ -132,11 +133,10 @@ def _labels(given: Any) -> dict[str, Any]:
     """Convert labels to the form that is written to a file; `foreign` marks arrays of libraries other than NumPy."""
     classes = on_host(given)
     name = "str" if classes.dtype.kind == "U" else classes.dtype.name
-    values = classes.tolist()
+    values = (classes.astype(np.int64) if classes.dtype.kind == "M" else classes).tolist()
     if name not in LABELS or (name in TEXT_LABELS and not all(type(value) is str for value in values)):
-        raise TypeError(
-            f"labels of dtype {classes.dtype} cannot be saved; use strings, numbers or Booleans, and fit again."
-        )
+        what = "strings, numbers, Booleans or dates"
+        raise TypeError(f"labels of dtype {classes.dtype} cannot be saved; use {what}, and fit again.")
     return {"dtype": name, "values": values, "foreign": is_foreign(given)}
 
 
@@ -177,7 +177,8 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     if "known of rows" in facts:
         estimator._row_facts = _texts(facts["known of rows"], "what was known of the training rows")
     if "columns" in facts:
-        estimator.columns_ = encoder_of(facts["columns"])
+        state, others = with_names(facts["columns"])
+        estimator.columns_, estimator.left_out_ = encoder_of(state), others or estimator.left_out_
         if estimator.columns_.columns is not None:
             estimator.columns_.columns.left_out = estimator.left_out_
     estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
@@ -320,26 +321,16 @@ def _check_fit(estimator: Any) -> None:
 
 
 def state_of(encoder: Encoder) -> dict[str, Any]:
-    """Convert a fitted encoder to text, numbers and lists. Raise TypeError if a column name is not text."""
+    """Convert a fitted encoder to text, numbers and lists. Raise TypeError if a column name cannot be stored."""
     columns = encoder.columns
     learned = {"means": encoder.means.tolist(), "marked": encoder.marked.tolist()}
     learned["quantiles"] = encoder.quantiles.tolist() if encoder.missing == "impute" else []
     if columns is None:
         return {"of": "array", **learned}
-    if other := [name for name in columns.kinds if not isinstance(name, str)]:
-        raise TypeError(
-            f"the table has a column named {other[0]!r}, which is not text; use text as column names, and fit again."
-        )
     learned |= {"one hot": encoder.one_hot, "effects": {name: x.tolist() for name, x in encoder.effects.items()}}
     forms = {name: vars(columns)[name] for name in ("orders", "styles", "ranges", "truths")}
-    return {
-        "of": "frame",
-        "missing": columns.missing,
-        "kinds": columns.kinds,
-        "levels": columns.levels,
-        **forms,
-        **learned,
-    }
+    found = {"of": "frame", "missing": columns.missing, "kinds": columns.kinds, "levels": columns.levels}
+    return with_coded_names({**found, **forms, **learned}, columns.left_out)
 
 
 def encoder_of(state: dict[str, Any]) -> Encoder:
