@@ -271,6 +271,9 @@ def _score_held_out(a: argparse.Namespace, estimator: Any, data: Examples, known
     about.scores["rows held out"] = float(test.sum())
     write_model(a, estimator, about)
     say(a, f"{test.sum():,} rows held out{spread}: {shown}")
+    if vars(estimator).get("transform_") is not None:
+        name = estimator.transform_.short_name
+        say(a, f"these scores, and the NLPD, are those of {a.target[0]!r} itself, not of its transform ({name})")
 
 
 def _columns_of_rows(a: argparse.Namespace) -> list[str]:

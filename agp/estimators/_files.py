@@ -177,10 +177,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     if "known of rows" in facts:
         estimator._row_facts = _texts(facts["known of rows"], "what was known of the training rows")
     if "columns" in facts:
-        state, others = with_names(facts["columns"])
-        estimator.columns_, estimator.left_out_ = encoder_of(state), others or estimator.left_out_
-        if estimator.columns_.columns is not None:
-            estimator.columns_.columns.left_out = estimator.left_out_
+        _restore_columns(estimator, facts["columns"])
     estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
     if "ending" in facts:
         estimator.ending_ = _check(isinstance(facts["ending"], str), facts["ending"], "the reason why training ended")
@@ -201,6 +198,14 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     _check_fit(estimator)
     estimator._prepare_search()
     return estimator
+
+
+def _restore_columns(estimator: Any, stored: dict[str, Any]) -> None:
+    """Set the encoder of the columns."""
+    state, left_out = with_names(stored)
+    estimator.columns_, estimator.left_out_ = encoder_of(state), left_out or estimator.left_out_
+    if estimator.columns_.columns is not None:
+        estimator.columns_.columns.left_out = estimator.left_out_
 
 
 def _checked_transform(estimator: Any, transform: Any) -> Transform | None:

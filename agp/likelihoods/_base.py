@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, to_numpy
@@ -65,6 +65,10 @@ class Likelihood(tree.Part, ABC):
 
     labels: ClassVar[bool] = False
     """Whether y consists of labels. Hyperparameters at the optimum of the bound then tend to fit them too closely."""
+
+    quality: ClassVar[Literal["error", "label", "fit"]] = "fit"
+    """How the log density of a row is put into words during training: as the size of an error in the units of y, as the
+    probability of the right label, or as a number of nats."""
 
     log_link: ClassVar[bool] = False
     """Whether the mean of y is a multiple of exp(f). An exposure then adds its logarithm to f."""

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
@@ -17,6 +17,7 @@ class OrderedCategories(Likelihood):
     """Base class for ordered categories 0 to C-1. Quantiles, distribution functions and the CRPS are finite sums."""
 
     whole_numbers: ClassVar[bool] = True
+    quality: ClassVar[Literal["error", "label", "fit"]] = "label"
 
     @abstractmethod
     def _tails(self, mu: Array, var: Array) -> Tails:
@@ -54,6 +55,7 @@ class MultiClass(Likelihood):
     classes: int
 
     couples_outputs: ClassVar[bool] = True
+    quality: ClassVar[Literal["error", "label", "fit"]] = "label"
     bounded_curvature: ClassVar[bool] = True
 
     def latents(self, columns: int, /) -> int:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
@@ -79,6 +79,7 @@ class Gaussian(Likelihood):
     log_concave: ClassVar[bool] = True
     quadratic: ClassVar[bool] = True
     mean_is_latent: ClassVar[bool] = True
+    quality: ClassVar[Literal["error", "label", "fit"]] = "error"
     takes_noise: ClassVar[bool] = True
 
     def with_noise(self, noise: Array, /) -> tuple[Self, Pullback]:

@@ -8,7 +8,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.bounds import Batch, expected_row_density
-from agp.likelihoods import Bernoulli, Gaussian, Likelihood, Ordinal, RobustMax, Softmax
+from agp.likelihoods import Likelihood
 from agp.models import collapsed_model
 from agp.random import generator
 from agp.training._begun import observations_of
@@ -51,8 +51,7 @@ def judge_bounds(tracker: Tracker, model: Any, data: Batch) -> None:
         return
     likelihood, B = model.likelihood, backend_of(data.X)
     alone = math.nan if B.is_lazy else baseline(likelihood, data.y, *data.known)
-    single = data.y.shape[1] == 1 and isinstance(likelihood, Gaussian)
-    kind = "label" if isinstance(likelihood, (Bernoulli, Ordinal, RobustMax, Softmax)) else "error" if single else "fit"
+    kind = "fit" if likelihood.quality == "error" and data.y.shape[1] > 1 else likelihood.quality
     tracker.judge_by(Score(kind, alone), observations_of(data))
 
 

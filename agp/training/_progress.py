@@ -443,10 +443,10 @@ def track(progress: Any, log: Any = None) -> Iterator[Tracker]:
             outputs.append(stack.enter_context(_screen()))
         if log is not None:
             outputs.append(Lines(_file_writer(Path(log)), 0.0))
-        yield from _tracked(Tracker(outputs))
+        yield from _show_ending(Tracker(outputs))
 
 
-def _tracked(tracker: Tracker) -> Iterator[Tracker]:
+def _show_ending(tracker: Tracker) -> Iterator[Tracker]:
     """Yield a tracker, and show how the fit ended."""
     tracker.watch()
     try:

@@ -1,5 +1,6 @@
 """Estimators in files: what predicts the same, to the bit, and what is refused in one sentence."""
 
+import datetime
 import json
 import subprocess
 import sys
@@ -378,3 +379,124 @@ def test_any_edit_of_the_facts_is_refused_or_sound(draw, path, whole):
     assert found.model_.predict(X).mean.shape == (1, 3)
     if level and "feature_names_in_" in vars(found) and list(found.feature_names_in_) == list(rows):
         assert found.predict_proba(rows).shape == (1, 3)
+
+
+# -- names of columns and labels of any type --------------------------------------------------------------------------
+
+NAMES = {
+    "whole numbers": [0, 1],
+    "NumPy's numbers": [np.int64(3), np.int64(4)],
+    "floats": [0.5, 1.5],
+    "tuples": [("a", 1), ("b", 2)],
+    "several levels": pd.MultiIndex.from_tuples([("a", "x"), ("b", "y")]),
+    "dates and times": [pd.Timestamp("2020-01-01"), pd.Timestamp("2020-02-01 12:30", tz=None)],
+    "times in a zone": pd.date_range("2020-01-01", periods=2, tz="Europe/Berlin"),
+    "dates": [datetime.date(2020, 1, 1), datetime.date(2020, 2, 1)],
+    "Booleans": [True, False],
+    "line breaks": ["a\nb", ""],
+    "long text": ["x" * 500, "y"],
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_names_of_columns_of_any_type_come_back(kind, path):
+    numbers = pd.DataFrame({"a": X[:, 0], "b": np.where(X[:, 1] > 0.0, "up", "down")})
+    numbers.columns = NAMES[kind]
+    estimator = trained(GPRegressor(**QUICK), numbers, Y)
+    agp.save(estimator, path)
+    found = agp.load(path)
+    assert_same_attributes(found, estimator)
+    assert found.predict(numbers).tobytes() == estimator.predict(numbers).tobytes()
+    assert [*found.columns_.columns.kinds] == [*estimator.columns_.columns.kinds]
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ColumnWarning")
+def test_columns_that_are_left_out_keep_names_of_any_type(path):
+    table = pd.DataFrame({0: X[:, 0], 1: [f"row {i}" for i in range(len(X))]})
+    estimator = trained(GPRegressor(**QUICK), table, Y)
+    agp.save(estimator, path)
+    found = agp.load(path)
+    assert found.left_out_ == estimator.left_out_ == [1]
+    assert found.predict(table).tobytes() == estimator.predict(table).tobytes()
+
+
+@pytest.mark.parametrize("names", [[b"a", b"b"], [pd.Timestamp(1), pd.Timestamp(2)], [float("nan"), 1.0]])
+def test_names_that_cannot_be_stored_are_named(names, path):
+    table = pd.DataFrame(X[:, :2])
+    table.columns = names
+    estimator = trained(GPRegressor(**QUICK), table, Y)
+    with pytest.raises(TypeError, match="cannot be stored; use text as column names, and fit again"):
+        agp.save(estimator, path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [["int", 0], ["int", 0]],
+        [["int", True], ["int", 1]],
+        [["bytes", "a"], ["int", 1]],
+        [["date", "yesterday"], ["int", 1]],
+        [["int", 0]],
+        [0, 1],
+        [["float", "nan"], ["int", 1]],
+    ],
+)
+def test_damaged_names_are_refused(names):
+    from agp.estimators._names import with_names
+
+    state = {"kinds": {"0": "number", "1": "number"}, "names": names}
+    with pytest.raises((LookupError, TypeError, ValueError)):
+        with_names(state)
+
+
+UP = X[:, 0] > 0
+LABELS = {
+    "dates": pd.Series(np.where(UP, pd.Timestamp("2020-01-01"), pd.Timestamp("2020-02-01"))),
+    "NumPy's dates": np.where(UP, np.datetime64("2020-01-01"), np.datetime64("2020-02-01")),
+    "small floats": np.where(UP, 1.0, 2.0).astype(np.float16),
+    "categories of Booleans": pd.Series(pd.Categorical(UP)),
+    "nullable Booleans": pd.Series(UP, dtype="boolean"),
+    "nullable numbers": pd.Series(np.where(UP, 7, -3), dtype="Int64"),
+    "objects that are numbers": np.asarray([7 if up else -3 for up in UP], dtype=object),
+    "objects that are Booleans": np.asarray([bool(up) for up in UP], dtype=object),
+    "ordered categories of numbers": pd.Series(pd.Categorical(np.where(UP, 10, 20), categories=[20, 10], ordered=True)),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_any_type_come_back(kind, path):
+    estimator = trained(GPClassifier(**QUICK), X, LABELS[kind])
+    agp.save(estimator, path)
+    found = agp.load(path)
+    here, there = found.predict(X), estimator.predict(X)
+    assert here.dtype == there.dtype == found.classes_.dtype
+    assert here.tolist() == there.tolist()
+    assert found.predict_proba(X).tobytes() == estimator.predict_proba(X).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("categories of Booleans", bool),
+        ("nullable Booleans", bool),
+        ("objects that are Booleans", bool),
+        ("nullable numbers", np.int64),
+        ("objects that are numbers", np.int64),
+    ],
+)
+def test_predicted_labels_have_the_type_of_the_labels(kind, dtype):
+    estimator = trained(GPClassifier(**QUICK), X, LABELS[kind])
+    assert estimator.predict(X).dtype == dtype
+    assert {*estimator.classes_.tolist()} == {*pd.Series(LABELS[kind]).tolist()}
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_the_end_of_a_training_comes_back(path):
+    estimator = GPRegressor(max_steps=2, hyperparameters="mode", verbose=str(path) + ".log").fit(X, Y)
+    words = "the limit of 2 steps (max_steps) was reached"
+    assert estimator.facts()["training"].endswith(words)
+    agp.save(estimator, path)
+    found = agp.load(path)
+    assert found.ending_ == words
+    assert found.facts() == estimator.facts()
+    assert found.verbose is False
