@@ -383,7 +383,7 @@ def test_columns_of_typed_tables_are_taken(shell, refused, tmp_path):
     out = shell("describe", "m.safetensors")[1]
     for word in (
         "price: number",
-        "flag: number",
+        "flag: Boolean (False, True)",
         "kind: text (round, square)",
         "day: date (2020-01-01 to 2020-01-28; days since",
         "span: duration",

@@ -394,3 +394,33 @@ def test_classifiers_and_latent_noise_do_not_have_it():
     with pytest.warns(agp.errors.ConvergenceWarning):
         found.fit(table, y)
     assert found.predictor_.level_noise is None
+
+
+# -- how levels are shown ---------------------------------------------------------------------------------------------
+
+DAYS = ["2020-03-01", "2020-04-01", "2021-01-01"]
+LEVELS = {
+    "years": ([2019, 2020, 2021], [2019, 2020, 2021], "2019 0.1"),
+    "halves": ([0.5, 1.0, 1.5], [0.5, 1, 1.5], "0.5 0.1"),
+    "Booleans": ([False, True, True], [False, True], "False 0.1"),
+    "words": (["false", "TRUE", "TRUE"], ["false", "TRUE"], "false 0.1"),
+    "dates": (pd.to_datetime(DAYS), DAYS, "2020-03-01 0.1"),
+    "texts of dates": (DAYS, DAYS, "2020-03-01 0.1"),
+    "times": (pd.to_datetime([f"{day} 12:30" for day in DAYS]), [f"{day}T12:30:00" for day in DAYS], "T12:30:00 0.1"),
+    "whole numbers": (pd.Categorical([10, 20, 300]), ["10", "20", "300"], "10 0.1"),
+    "gaps": (["a", "b", None], ["a", "b", None], "missing 2"),
+}
+
+
+@pytest.mark.parametrize("kind", LEVELS)
+def test_levels_are_shown_as_the_table_has_them(kind, tmp_path):
+    cells, names, words = LEVELS[kind]
+    table, y, _, _ = sampled(3, (40, 40, 40))
+    group = table["site"].map(SITES.index).to_numpy()
+    table = pd.DataFrame({"x": table["x"], kind: pd.Series(cells)[group].reset_index(drop=True)})
+    found = GPRegressor(noise_by=kind, missing="impute", **QUICK).fit(table, y)
+    assert [*found.noise_by_] == names
+    assert [*map(type, found.noise_by_)] == [*map(type, names)]
+    assert words.rpartition(" ")[0] in found.facts()["noise"]
+    agp.save(found, tmp_path / "m.safetensors")
+    assert agp.load(tmp_path / "m.safetensors").facts() == found.facts()

@@ -1,6 +1,6 @@
 """Estimators in files: what predicts the same, to the bit, and what is refused in one sentence."""
 
-import datetime
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -391,7 +391,7 @@ NAMES = {
     "several levels": pd.MultiIndex.from_tuples([("a", "x"), ("b", "y")]),
     "dates and times": [pd.Timestamp("2020-01-01"), pd.Timestamp("2020-02-01 12:30", tz=None)],
     "times in a zone": pd.date_range("2020-01-01", periods=2, tz="Europe/Berlin"),
-    "dates": [datetime.date(2020, 1, 1), datetime.date(2020, 2, 1)],
+    "dates": [dt.date(2020, 1, 1), dt.date(2020, 2, 1)],
     "Booleans": [True, False],
     "line breaks": ["a\nb", ""],
     "long text": ["x" * 500, "y"],

@@ -529,3 +529,82 @@ assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.mod
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+# -- labels of dates and levels ---------------------------------------------------------------------------------------
+
+MONTHS = pd.date_range("2020-03-01", periods=36, freq="MS")
+WAYS = 72
+LONG = "a very long name of a category with sixty letters or so, no."
+SHOWN = {
+    "months": (MONTHS.repeat(2), None),
+    "a zone": (pd.date_range("2020-01-01", periods=WAYS, freq="7D", tz="Europe/Berlin"), None),
+    "dates": ([day.date() for day in pd.date_range("2020-01-01", periods=WAYS)], None),
+    "texts of dates": ([str(day.date()) for day in pd.date_range("2020-01-01", periods=WAYS, freq="30D")], None),
+    "hours of a day": (pd.date_range("2020-03-01", periods=WAYS, freq="20min"), None),
+    "three dates": (MONTHS[[0, 1, 10]].repeat(24), None),
+    "durations": (pd.to_timedelta(np.arange(WAYS), unit="h"), None),
+    "years": (2019 + np.arange(WAYS) % 5, None),
+    "ordered": (pd.Categorical(["low", "mid", "high"] * 24, ["low", "mid", "high"], ordered=True), "low mid high"),
+    "Booleans": ([True, False, True] * 24, "True False"),
+    "Booleans with gaps": ([True, False, True, None, True, False] * 12, "True False missing"),
+    "whole numbers": (pd.Categorical([10, 20, 10, 300, 10, 20] * 12), "10 20 300"),
+    "gaps": (["a", "a", "b", "a", "b", None] * 12, "a b missing"),
+    "numbers as text": ([f"{x:.1f}" for x in np.linspace(-3.0, 3.0, WAYS)], None),
+    "percentages": ([f"{x:.0f}%" for x in np.linspace(0.0, 100.0, WAYS)], None),
+    "many levels": ([f"level {i % 30}" for i in range(WAYS)], " ".join(f"level{i}" for i in range(12))),
+    "long names": ([f"{LONG} {i % 4}" for i in range(WAYS)], None),
+}
+
+
+def overlaps_of(axis, renderer):
+    """Pairs of labels of an axis that overlap: boxes side by side, or slanted lines closer than their height."""
+    labels = [label for label in axis.get_ticklabels() if label.get_visible() and label.get_text()]
+    angle = np.deg2rad(labels[0].get_rotation()) if labels else 0.0
+    boxes = [label.get_window_extent(renderer) for label in labels]
+    if not angle:
+        return [pair for pair in zip(boxes, boxes[1:], strict=False) if pair[0].overlaps(pair[1])]
+    height = labels[0].get_fontsize() * labels[0].get_figure().dpi / 72.0
+    steps = np.diff([label.get_transform().transform(label.get_position())[0] for label in labels])
+    return [step for step in steps if step * np.sin(angle) < height]
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ColumnWarning")
+@pytest.mark.parametrize("kind", SHOWN)
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_labels_of_dates_and_levels_are_legible(kind, library):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    cells, names = SHOWN[kind]
+    table = pd.DataFrame({kind: cells, "x": np.linspace(-1.0, 1.0, WAYS)})
+    y = np.sin(3.0 * table["x"].to_numpy())
+    if library == "polars":
+        pl = pytest.importorskip("polars")
+        if kind == "whole numbers":
+            pytest.skip("polars reads such categories as numbers")
+        table = pl.from_pandas(table)
+    estimator = GPRegressor(hyperparameters="mode", missing="impute", max_steps=5).fit(table, y)
+    figure = plot_effects(estimator, table)
+    FigureCanvasAgg(figure)
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    shown = figure.axes[0].xaxis
+    for ax in figure.axes:
+        assert not overlaps_of(ax.xaxis, renderer)
+        assert not overlaps_of(ax.yaxis, renderer)
+        assert ax.get_window_extent(renderer).height > 0.25 * figure.bbox.height
+    found = [label.get_text() for label in shown.get_ticklabels()]
+    assert len(found) <= 12
+    if names is not None:
+        assert [one.replace(" ", "") for one in found] == names.split()
+
+
+def test_long_names_keep_their_beginning_and_their_end():
+    from agp.plot._panels import shorten
+
+    assert shorten(["short", "a\nb", ""]) == ["short", "a b", "''"]
+    first, second = shorten([f"{LONG} 1", f"{LONG} 2"])
+    assert (first[:5], first[-1], second[-1]) == ("a ver", "1", "2")
+    middle = [f"the same beginning of a name {i} and the same end of it" for i in range(3)]
+    assert len({*shorten(middle)}) == 3
+    assert all(len(one) <= 28 for one in shorten(middle))
