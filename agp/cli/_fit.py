@@ -76,9 +76,8 @@ options:
   --num-inducing M, --layers L   inducing inputs, or auto; layers if deep
   --backend NAME, --device NAME, --dtype NAME   array library, device, precision
   --tolerance T        stop when an epoch gains less, in nats per row (1e-3)
-  --max-steps N, --max-seconds S   limits on the training (default: none)
-  --out MODEL, --seed N, --no-data   file to write; seed (0); without rows
-  --log FILE           file to which a line a minute about the training is added
+  --max-steps N, --max-seconds S, --seed N   limits (default: none); seed (0)
+  --out MODEL, --log FILE, --no-data   file to write; lines on training; no rows
   -q, --quiet, --debug, -h, --help   see agp --help
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """

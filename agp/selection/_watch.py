@@ -41,9 +41,9 @@ WORDS = {
     "judge": "comparing predictions",
     "without times": "comparing with a model without times",
     "metric": "learning a metric",
-    "neighbours": "training with nearest rows",
+    "neighbours": "training on nearest rows",
     "both": "combining nearest rows and inducing inputs",
-    "compare": "computing a model with few inducing inputs",
+    "compare": "trying few inducing inputs",
     "posterior": "computing the final model",
 }
 """The stages in words."""

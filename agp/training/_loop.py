@@ -64,7 +64,7 @@ def train(
     progress
         Show a bar for the whole training, with the time left (in a terminal, it needs the extra ``cli``). If standard
         error is not a terminal, a line a minute is written there. A path names a log file, to which such lines are
-        appended. See :ref:`watching`.
+        appended (see docs/guide/watching.md).
     checkpoint, checkpoint_every
         The path of a safetensors file. The file is written before the first step, after every `checkpoint_every` steps,
         at the end and on an interrupt. If the file exists, the run resumes from this file and gives the same numbers as

@@ -411,7 +411,8 @@ class Tracker:
 
         def run() -> None:
             while not self._over.wait(WAKE):
-                self.tick()
+                if self.levels and self.levels[0].present is not None:
+                    self.tick()
 
         with contextlib.suppress(RuntimeError):  # this platform has no threads
             threading.Thread(target=run, name="agp-progress", daemon=True).start()

@@ -1,5 +1,6 @@
 """Pictures, by what they draw: lines, bands, labels and legends, for models, estimators and axes of every kind."""
 
+import itertools
 import subprocess
 import sys
 import warnings
@@ -563,7 +564,7 @@ def overlaps_of(axis, renderer):
     angle = np.deg2rad(labels[0].get_rotation()) if labels else 0.0
     boxes = [label.get_window_extent(renderer) for label in labels]
     if not angle:
-        return [pair for pair in zip(boxes, boxes[1:], strict=False) if pair[0].overlaps(pair[1])]
+        return [pair for pair in itertools.pairwise(boxes) if pair[0].overlaps(pair[1])]
     height = labels[0].get_fontsize() * labels[0].get_figure().dpi / 72.0
     steps = np.diff([label.get_transform().transform(label.get_position())[0] for label in labels])
     return [step for step in steps if step * np.sin(angle) < height]
