@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
@@ -86,8 +87,10 @@ class Watch:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._stack.__exit__(*error)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
     def expect(self, pieces: Iterable[Piece], score: Score) -> None:
         """Tell the stages that are expected, and how the scores of candidates are described."""
@@ -220,6 +223,7 @@ class Pieces:
         """
         if self.path is None or name not in self.done:
             return None
+        self.watch.tracker.read_old()
         try:
             return read(self.done[name])
         except ValueError as error:

@@ -56,6 +56,8 @@ class Level:
     """Their costs."""
     words: str = ""
     """The present piece in words; empty if those of the fit around this one suffice."""
+    is_old: bool = False
+    """Whether results of the present piece come from a checkpoint, so that its duration tells nothing."""
     in_seconds: bool = True
     """Whether costs are expected seconds, and not only relative to each other."""
 
@@ -70,10 +72,10 @@ class Level:
 
     def finish(self, now: float) -> None:
         """Note how long the present piece has taken."""
-        if self.present is not None and self.present.cost > 0.0:
+        if self.present is not None and self.present.cost > 0.0 and not self.is_old:
             self.measured += max(now - self.began, 0.0)
             self.expected += self.present.cost
-        self.present = None
+        self.present, self.is_old = None, False
 
     def left(self, now: float, inside: float | None) -> float | None:
         """Return the expected seconds until all pieces are finished, or None if nothing is known.
@@ -337,6 +339,11 @@ class Tracker:
         self.levels[-1].begin(name, time.monotonic(), cost)
         self.levels[-1].words, self.detail = words, ""
         self.tick()
+
+    def read_old(self) -> None:
+        """Tell that results of the present piece come from a checkpoint."""
+        for level in self.levels[-1:]:
+            level.is_old = True
 
     def forget_scores(self) -> None:
         """Begin with the scores of another fit."""

@@ -129,6 +129,20 @@ def test_a_resumed_fit_counts_the_time_before(clock):
     assert shown.states[0].share == pytest.approx(0.75)
 
 
+@pytest.mark.parametrize("factor", [0.25, 1.0, 4.0])
+def test_stages_from_a_checkpoint_correct_nothing(clock, factor):
+    tracker = Tracker([])
+    with tracker.inside([Piece("a", 10.0), Piece("b", 10.0), Piece("c", 10.0)]):
+        tracker.begin("a")
+        tracker.read_old()
+        clock[0] += 0.1
+        tracker.begin("b")
+        assert tracker.left() == pytest.approx(20.0)
+        clock[0] += 10.0 * factor
+        tracker.begin("c")
+        assert tracker.left() == pytest.approx(10.0 * factor)
+
+
 @pytest.mark.parametrize("power", [1.5, 2.0, 4.0])
 def test_gains_that_fall_like_a_power_tell_the_number_of_steps(power):
     gains = [(i + 1.0) ** -power for i in range(40)]
