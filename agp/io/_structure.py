@@ -107,6 +107,8 @@ def decode_model(structure: Any, arrays: Mapping[str, Any], known: Mapping[str, 
     """
     model = _read_node(structure, "", arrays, known, path)
     found = array_leaves(model) if tree.is_model(model) else {}
+    if numbers := found.keys() - arrays.keys():  # constructors convert numbers
+        raise ValueError(f"the leaf {min(numbers)} has no array")
     if found.keys() != arrays.keys():
         raise ValueError(f"its structure does not contain the array {min(arrays.keys() - found.keys())}")
     return model

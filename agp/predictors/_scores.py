@@ -45,7 +45,8 @@ class Scores(ByRows):
             For the reasons listed in `predict`, or if q is not between 0 and 1, or if the observations are classes,
             which have no order.
         """
-        several = q.ndim > 0 if find_backend(q) else isinstance(q, Sequence) and not isinstance(q, str)
+        given: Any = q
+        several = given.ndim > 0 if find_backend(q) else isinstance(q, Sequence) and not isinstance(q, str)
         levels = check_levels(q, "q") if several else (check_level(q, "q"),)
 
         def found(

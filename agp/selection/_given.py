@@ -127,7 +127,7 @@ class Rows(NamedTuple):
         return self.data._replace(X=None).at(np.concatenate([self.order[:count], self.held]))
 
 
-def logistic_likelihood(likelihood: Any, y: Array) -> Any:
+def logistic_likelihood(likelihood: Any, y: Array) -> Likelihood:
     """Return the likelihood of labels y, by default one for as many classes as there are labels.
 
     Raise TypeError unless it is logistic.

@@ -20,9 +20,7 @@ from agp.errors import BackendError
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(
-        BackendError, match="unknown backend 'numpie'; use one of array_api_strict, cupy, dask, jax, numpy"
-    ):
+    with pytest.raises(BackendError, match="unknown backend 'numpie'; did you mean 'numpy'"):
         get_backend("numpie")
 
 
@@ -67,7 +65,7 @@ def test_a_broken_library_is_one_clear_error(monkeypatch):
         ([1.0, 2.0], r"x is a list, not .*; pass numpy\.asarray\(x, dtype=float\)"),
         (1.0, r"x is a float, not .*; pass numpy\.asarray\(x, dtype=float\)"),
         (1, "x is an int, not"),
-        (None, "x is builtins.NoneType, not an array of a known library"),
+        (None, "x is None, but must be an array; pass an array of one of the libraries"),
         ("x", "x is builtins.str, not an array of a known library"),
         (np.ma.ones(3), r"x is a numpy MaskedArray, not .*; pass x\.data, after dropping"),
         (np.asarray([[1.0]]).view(np.matrix), r"x is a numpy matrix, not .*; pass numpy\.asarray\(x, dtype=float\)"),

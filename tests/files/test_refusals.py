@@ -131,7 +131,7 @@ CHANGES = {
     "origin": (lambda s, a: s.update(backend=3), "its backend or its device is not text"),
     "extra-array": (lambda s, a: a.update(W=np.ones(2)), "does not contain the array W"),
     "missing-array": (lambda s, a: a.pop("X"), "it has no array X"),
-    "unnamed-array": (lambda s, a: at(s).pop("y"), "takes|missing|required|does not contain the array y"),
+    "unnamed-array": (lambda s, a: at(s).pop("y"), "needs y|does not contain the array y"),
     "null-leaf": (lambda s, a: at(s, "kernel").update(variance=None), "does not contain the array kernel.variance"),
     "text-leaf": (lambda s, a: at(s, "kernel").update(variance="x"), "kernel.variance is 'x', which is not an array"),
     "number-leaf": (
@@ -555,7 +555,7 @@ def test_a_device_that_is_not_here_is_named(path):
 
 def test_an_unknown_backend_is_the_users(path, whole):
     path.write_bytes(whole)
-    with pytest.raises(agp.errors.BackendError, match="unknown backend 'tensorflow'; use one of"):
+    with pytest.raises(agp.errors.BackendError, match="unknown backend 'tensorflow'; choose from"):
         agp.load(path, backend="tensorflow")
 
 

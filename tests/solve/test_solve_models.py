@@ -145,7 +145,7 @@ REFUSED = {
 REFUSED_POSTERIORS = {
     "not for groups": ({"posterior": Relaxed}, TypeError, "posterior is Relaxed, but must be a posterior class"),
     "no class": ({"posterior": 3}, TypeError, "posterior is 3, but must be a class"),
-    "no name": ({"posterior": "whitend"}, ValueError, "unknown posterior 'whitend'; choose from .*Whitened"),
+    "no name": ({"posterior": "whitend"}, ValueError, "unknown posterior 'whitend'; did you mean 'Whitened'"),
     "a second beside both": ({"posterior": RelaxedUnion, "second": Whitened}, ValueError, "is for both groups"),
 }
 
