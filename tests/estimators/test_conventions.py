@@ -156,7 +156,7 @@ def test_targets_that_are_all_the_same_are_said(level):
     ("targets", "words"),
     [
         (np.array([b"1.0"] * 60), "y holds text; convert it to numbers"),
-        (["1.0"] * 60, "y holds text"),
+        (["1.0", "one"] * 30, "y holds text"),
         (pd.Series(["1.0", "one"] * 30), "y holds text"),
         (np.array(["2020-01-01"] * 60, dtype="datetime64[D]"), "y holds dates; convert them to numbers"),
         (pd.Series(pd.to_timedelta(range(60), unit="s")), "y holds durations"),
