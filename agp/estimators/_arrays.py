@@ -71,14 +71,6 @@ def fill_masked(x: Any) -> Any:
     return found
 
 
-def fill_missing_objects(x: Any, /) -> Any:
-    """Replace pandas' marks of missing cells, NA and NaT, by None in a NumPy array of objects."""
-    if x.dtype.kind != "O":
-        return x
-    gone = np.reshape([type(cell).__name__ in ("NAType", "NaTType") for cell in x.ravel()], x.shape)
-    return np.where(gone, None, x) if gone.any() else x
-
-
 def plain_labels(y: Any) -> Any:
     """Convert Booleans and whole numbers in arrays of objects or of nullable types to NumPy's; return others unchanged.
 
@@ -92,6 +84,12 @@ def plain_labels(y: Any) -> Any:
         return found.astype(bool)
     small = kinds == {int} and all(abs(x) < 2**63 for x in found.ravel().tolist())
     return found.astype(np.int64) if small else y
+
+
+def clear_subnormals(x: Any) -> Any:
+    """Replace subnormal numbers in a NumPy array by zero: they have few digits, and their inverses overflow."""
+    small = (np.abs(x) < np.finfo(x.dtype).smallest_normal) & (x != 0.0)
+    return np.where(small, x.dtype.type(0.0), x) if small.any() else x
 
 
 def refuse_cells(name: str, x: Any, remedy: str | None) -> None:

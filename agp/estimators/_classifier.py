@@ -160,10 +160,11 @@ class GPClassifier(ClassifierMixin, Distribution):
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy: the fraction of rows with a correct label, weighted if weights are given."""
-        for name, x in (("y", y), *([] if sample_weight is None else [("sample_weight", sample_weight)])):
-            check_each_row(name, x)
-        y, found = fill_masked(on_host(y)), on_host(self.predict(X))
-        return float(accuracy_score(y, found, sample_weight=on_host(sample_weight)))
+        labels, found = on_host(self._labels(X, y)), on_host(self.predict(X))
+        if sample_weight is not None:
+            check_each_row("sample_weight", sample_weight)
+        with explain_refusals("y"):
+            return float(accuracy_score(labels, found, sample_weight=on_host(sample_weight)))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 The functions read the parameters of an estimator. With `reset`, they also set the attributes of its columns.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,16 @@ from sklearn.utils.validation import validate_data
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_choice, check_inputs
 from agp.estimators._arrays import (
+    clear_subnormals,
     fill_masked,
-    fill_missing_objects,
     floating,
     is_foreign,
     refuse_cells,
     refuse_words,
 )
 from agp.estimators._encoding import Encoder
-from agp.estimators._validation import check_rows, explain_names, explain_refusals
+from agp.estimators._validation import check_names, check_rows, explain_names, explain_refusals
+from agp.inspection import fill_missing_objects
 from agp.tables import MISSING, as_frame
 from agp.tree import to_backend
 
@@ -29,6 +31,11 @@ def convert_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Convert rows to an array [N, D]: arrays keep their library, and all other rows become NumPy arrays."""
     if is_foreign(X):
         return _convert_foreign(estimator, X, reset=reset)
+    return clear_subnormals(_convert_host(estimator, X, reset=reset))
+
+
+def _convert_host(estimator: Any, X: Any, *, reset: bool) -> Array:
+    """Convert rows that are no array of another library to a NumPy array [N, D]."""
     check_choice("missing", estimator.missing, MISSING)
     if not reset and _is_like_training(estimator, X):
         return _convert_array(estimator, X)
@@ -85,8 +92,10 @@ def _convert_table(estimator: Any, X: Any, frame: Any, *, reset: bool) -> Array:
         with explain_names(frame.columns, expected) if expected and not reset else explain_refusals("X"):
             validate_data(estimator, X, skip_check_array=True, reset=reset)
     if not reset:
+        check_names(frame.columns, estimator.columns_.sources())
+    if not reset:
         return estimator.columns_.transform(frame)
-    encoder = Encoder(estimator.missing, _kept_columns(estimator), one_hot=not estimator._takes_codes)
+    encoder = Encoder(estimator.missing, _kept_columns(estimator, frame), one_hot=not estimator._takes_codes)
     inputs = encoder.fit_transform(frame)
     estimator.columns_, estimator.left_out_ = encoder, encoder.left_out
     return inputs
@@ -101,14 +110,18 @@ def _lacks_only_left_out(estimator: Any, frame: Any) -> bool:
     return frame.columns == expected
 
 
-def _kept_columns(estimator: Any) -> tuple[Any, ...]:
+def _kept_columns(estimator: Any, frame: Any) -> tuple[Any, ...]:
     """Return the names in `keep`. Raise TypeError unless it is a name or a sequence of names."""
-    if estimator.keep is None or isinstance(estimator.keep, str):
-        return () if estimator.keep is None else (estimator.keep,)
+    keep: Any = estimator.keep
+    if keep is None or isinstance(keep, str):
+        return () if keep is None else (keep,)
+    with suppress(TypeError):  # lists are not hashable
+        if keep in {*frame.columns}:  # a tuple may be the name of a column
+            return (keep,)
     try:
-        return tuple(estimator.keep)
+        return tuple(keep)
     except TypeError as error:
-        raise TypeError(f"keep is {estimator.keep!r}, but must be a list of column names.") from error
+        raise TypeError(f"keep is {keep!r}, but must be a list of column names.") from error
 
 
 def _convert_foreign(estimator: Any, X: Array, *, reset: bool) -> Array:

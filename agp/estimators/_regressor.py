@@ -5,16 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of
 from agp.checks import as_columns
-from agp.errors import count_of, explain_arguments
+from agp.errors import explain_arguments
 from agp.estimators._arrays import (
     as_output,
-    fill_masked,
     on_host,
     resolve_seed,
 )
@@ -41,11 +38,10 @@ from agp.estimators._targets import (
     is_constant,
     read_targets,
     rows_with_targets,
-    score_observed,
+    score_targets,
     warn_if_unlike,
 )
 from agp.estimators._transform import TransformedTargets
-from agp.estimators._validation import check_each_row, explain_refusals
 from agp.likelihoods import (
     LIKELIHOODS,
     Beta,
@@ -60,7 +56,6 @@ from agp.means import ConstantMean
 from agp.methods import METHODS, Method
 from agp.repairs import outside, public
 from agp.selection import EXACT_ROWS, REGRESSION_METHODS
-from agp.tables import numbers_in_targets
 from agp.training import track
 
 GROWING_KINDS = ("shared", "intrinsic")
@@ -356,20 +351,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
 
         If `missing_targets` is "ignore", missing targets do not count.
         """
-        check_each_row("y", y)
-        if sample_weight is not None:
-            check_each_row("sample_weight", sample_weight)
-        found, weight = on_host(self.predict(X)), on_host(sample_weight)
-        if self.missing_targets != "ignore":
-            with explain_refusals("y"):
-                return float(r2_score(numbers_in_targets(fill_masked(on_host(y))), found, sample_weight=weight))
-        known, found = as_columns(read_targets(on_host(y), self)), as_columns(found)
-        check_consistent_length(known, found, weight)
-        if known.shape[1] != found.shape[1]:
-            raise ValueError(
-                f"y has shape {known.shape}, but must have {count_of(found.shape[1], 'column')}, as in training."
-            )
-        return score_observed(known, found, weight)
+        known, found = as_columns(read_targets(on_host(y), self)), as_columns(on_host(self.predict(X)))
+        return score_targets(known, found, sample_weight, missing=self.missing_targets == "ignore")
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

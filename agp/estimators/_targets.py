@@ -9,18 +9,20 @@ from sklearn.utils import check_array
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.chunking import column_spreads
+from agp.errors import count_of
 from agp.estimators._arrays import (
     asarray_in_range,
     fill_masked,
-    fill_missing_objects,
     floating,
     is_foreign,
+    on_host,
     refuse_cells,
     refuse_words,
 )
 from agp.estimators._inputs import move_array
 from agp.estimators._observations import Observations
 from agp.estimators._validation import check_each_row, check_lengths, explain_refusals
+from agp.inspection import fill_missing_objects
 from agp.repairs import outside
 from agp.tables import numbers_in_targets
 
@@ -60,8 +62,22 @@ def convert_targets(y: Any, X: Any, A: Array, estimator: Any) -> Array:
     return targets
 
 
-def score_observed(known: Any, found: Any, weight: Any) -> float:
-    """Compute the R^2 of targets [N, K], averaged over the columns with at least two observations."""
+def score_targets(known: Any, found: Any, weight: Any, *, missing: bool) -> float:
+    """Compute the R^2 of targets [N, K], averaged over the columns.
+
+    If targets may be missing, columns with fewer than two observations do not count.
+    """
+    check_lengths("y", known, found)
+    if known.shape[1] != found.shape[1]:
+        columns = count_of(found.shape[1], "column")
+        raise ValueError(f"y has shape {known.shape}, but must have {columns}, as in training.")
+    if weight is not None:
+        check_each_row("sample_weight", weight)
+        weight = on_host(weight)
+        check_lengths("sample_weight", weight, found)
+    if not missing:
+        with explain_refusals("y"):
+            return float(r2_score(known, found, sample_weight=weight))
     seen = ~np.isnan(known)
     if not seen.any():
         raise ValueError(NO_TARGET)

@@ -35,7 +35,7 @@ EXPLANATIONS = (
     ),
     (
         r"(?P<phrase>Unknown label type: [-\w]+)",
-        "{name} holds no labels ({phrase}); pass one text or one whole number for each row.",
+        "{name} holds labels of several types, or no labels ({phrase}); convert all of them to text.",
     ),
     (
         r"(?P<phrase>float\(\) argument must be .*? not '(?P<found>\w+)')",
@@ -52,6 +52,10 @@ EXPLANATIONS = (
     (
         r"(?P<phrase>y should be a 1d array, got an array of shape \(.*?\) instead)",
         "{phrase}; pass one label for each row.",
+    ),
+    (
+        r"[Mm]ix of|Mix type|of the same type",
+        "{name} holds labels of another type than those of training; convert them to the type of model.classes_.",
     ),
     (
         r"contains (?P<found>NaN|infinity)",
@@ -108,6 +112,13 @@ def _explain(name: str, text: str) -> str:
             return message.format(name=name, or_frame=or_frame, **found.groupdict())
     first = " ".join(text.partition("\n")[0].split())
     return f"{first.rstrip('.')}; {ENDING}."
+
+
+def check_names(given: list[Any], needed: list[Any]) -> None:
+    """Raise ValueError if a table lacks a column that the model needs."""
+    there = {*given}
+    if any(name not in there for name in needed):
+        raise ValueError(_describe_names(given, needed))
 
 
 @contextmanager

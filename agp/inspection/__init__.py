@@ -27,4 +27,4 @@ __all__ = [
 # for other subpackages
 from agp.inspection._effects import average_prediction
 from agp.inspection._subject import Z95, Host, Predicted, Subject, host, subject_of
-from agp.inspection._table import ArrayTable, as_table, column_names, in_days, like_values
+from agp.inspection._table import ArrayTable, as_table, column_names, fill_missing_objects, in_days, like_values

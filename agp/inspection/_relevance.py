@@ -163,7 +163,7 @@ def _of_settings(subject: Subject, settings: list[tuple[float, Any]], rows: Host
     each = zip(weights, map(_lengthscales, at), strict=True)
     same = [(weight, found) for weight, found in each if len(found) == len(first)]
     lengthscales: tuple[Lengthscale, ...] = ()
-    if first:
+    if first and same:
         logs = np.log([[scale.value for scale in found] for _, found in same])
         own = np.asarray([weight for weight, _ in same]) / sum(weight for weight, _ in same)
         centre = own @ logs

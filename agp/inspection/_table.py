@@ -43,7 +43,7 @@ class Table(ABC):
     def position(self, column: str | int) -> int:
         """Return the number of a column, which is given by name or number. Raise ValueError if it does not exist."""
         if column in self.names:
-            return self.names.index(str(column))
+            return self.names.index(column)
         if isinstance(column, int) and not isinstance(column, bool) and -len(self.names) <= column < len(self.names):
             return column % len(self.names)
         raise ValueError(f"column {column!r} does not exist; {name_remedy(column, self.names, 'the columns are')}")
@@ -148,7 +148,7 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
     if isinstance(X, (list, tuple)):
         X = np.asarray(X)
     if is_array_api_obj(X):
-        values = np.asarray(to_numpy(X))
+        values = fill_missing_objects(np.asarray(to_numpy(X)))
         if values.ndim != 2 or 0 in values.shape:
             raise ValueError(f"X has shape {values.shape}, but must be a table [N, D] with rows and columns.")
         return ArrayTable(values, tuple(names) if names else column_names(values.shape[1]))
@@ -160,6 +160,14 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
     if not len(frame):
         raise ValueError("X has no rows.")
     return FrameTable(frame)
+
+
+def fill_missing_objects(x: Any, /) -> Any:
+    """Replace pandas' marks of missing cells, NA and NaT, by None in a NumPy array of objects."""
+    if x.dtype.kind != "O":
+        return x
+    gone = np.reshape([type(cell).__name__ in ("NAType", "NaTType") for cell in x.ravel()], x.shape)
+    return np.where(gone, None, x) if gone.any() else x
 
 
 def column_names(count: int) -> tuple[str, ...]:

@@ -412,16 +412,16 @@ def fit_classification(
     """
     data = valid_rows(X, y, weights)
     X, y = data.X, data.y
-    likelihood = logistic_likelihood(likelihood, y)
+    logistic = logistic_likelihood(likelihood, y)
     check_kernel_and_priors(kernel, priors)
     check_choice("method", method, CLASSIFICATION_METHODS)
-    check_labels(likelihood, y)
+    check_labels(logistic, y)
     check_memory(memory)
     columns = Columns(X.shape[1], check_categories(categories, X))
     if isinstance(kernel, Kernel):
         kernel = columns.mix(tree.place_leaves(kernel, X))
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
-    plan = ClassPlan(kernel, likelihood, priors, memory, most, seed, columns, tree.patterns(frozen))
+    plan = ClassPlan(kernel, logistic, priors, memory, most, seed, columns, tree.patterns(frozen))
     exact = _is_exact(method, X)
     with Watch(max_seconds, callbacks, progress=progress, max_steps=max_steps) as watch:
         facts: dict[str, Any] = {}

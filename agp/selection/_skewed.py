@@ -65,7 +65,7 @@ def warp_kernel(kernel: Kernel, warp: Warp, X: Any) -> Warped:
 def _factor(kernel: Kernel, path: str, ratio: Any, value: Any) -> Any:
     """Return the ratios of the columns of the part at a path, or their geometric mean for a single value."""
     ratio, xp = columns_of(kernel, path, ratio), backend_of(ratio).xp
-    return ratio if value.ndim else xp.exp(xp.mean(xp.log(ratio)))
+    return ratio if np.ndim(value) else xp.exp(xp.mean(xp.log(ratio)))
 
 
 def try_warp(plan: Plan, sample: Data, climb: Climber, best: Trial, warp: Warp | None) -> list[Trial]:
