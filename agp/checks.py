@@ -11,7 +11,7 @@ from agp.errors import NonFiniteError, count_of, join_words, name_remedy, simila
 
 T = TypeVar("T", bound=Any)
 
-FEW = 4
+FEW = 5
 """The maximum number of choices that a message lists if one of them is suggested."""
 
 

@@ -246,32 +246,36 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED and not fixed)
         constant = self._likelihood_class in NOISE_LEARNED and is_constant(data.rates())
         with track(self.verbose) as tracker, stages_of_groups(self, tracker):
-            self._train(data, tracker, constant=constant)
+            if self.noise_by is not None:
+                data = self._learn_noise(data, tracker, constant=constant)
+            self._note_facts(data)
+            if constant:
+                self._fit_constant(data)
+            elif self._chooses(data):
+                self._fit_regression(data, tracker)
+            else:
+                check_not_chosen(self)
+                self._fit(self._model(data, parts=False), data, tracker)
+            self.bound_ += self._log_jacobian(data)
         self.n_rows_seen_ = rows
         if self.noise_by is not None:
             self.noise_by_ = variances_by_level(self)
         return self
 
-    def _train(self, data: Observations, tracker: Any, *, constant: bool) -> None:
-        """Train a model, after the noise of groups of rows."""
-        if self.noise_by is not None:
-            self._seed = resolve_seed(self.random_state)
-            self._noise_groups = learn_noise(self, data, tracker, constant=constant)
-            data = with_noise_of(self._noise_groups, data, self)
-            tracker.begin("fit", "training with this noise")
-        self._note_facts(data)
-        if constant:
-            text = "all targets are the same, so the model was not trained; do not rely on its error bars."
-            warnings.warn(text, UserWarning, stacklevel=outside())
-            self._start(self._model(data, parts=False, constant=True))
-            self.bound_ = float(self.model_.bound(data.X, data.y, **data.known)[0])
-            self.converged_, self.learned_ = True, False
-        elif self._chooses(data):
-            self._fit_regression(data, tracker)
-        else:
-            check_not_chosen(self)
-            self._fit(self._model(data, parts=False), data, tracker)
-        self.bound_ += self._log_jacobian(data)
+    def _learn_noise(self, data: Observations, tracker: Any, *, constant: bool) -> Observations:
+        """Learn the noise of the groups of rows, and return the data with this noise."""
+        self._seed = resolve_seed(self.random_state)
+        self._noise_groups = learn_noise(self, data, tracker, constant=constant)
+        tracker.begin("fit", "training with this noise")
+        return with_noise_of(self._noise_groups, data, self)
+
+    def _fit_constant(self, data: Observations) -> None:
+        """Build a model of targets that are all the same, which cannot be trained."""
+        text = "all targets are the same, so the model was not trained; do not rely on its error bars."
+        warnings.warn(text, UserWarning, stacklevel=outside())
+        self._start(self._model(data, parts=False, constant=True))
+        self.bound_ = float(self.model_.bound(data.X, data.y, **data.known)[0])
+        self.converged_, self.learned_ = True, False
 
     @available_if(takes_parts)
     @public(repairs=False, ignore=None)

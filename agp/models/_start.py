@@ -19,6 +19,8 @@ from agp.tree import constant_data, copy_array, detach
 
 T = TypeVar("T", bound=Any)
 
+NEAR_UNDERFLOW = 1e6
+"""A variance below this multiple of the smallest normal number has no room for a smaller noise variance."""
 MAX_ROWS = 200_000
 """The maximum number of rows for computing starting values. Larger data are subsampled with a fixed seed."""
 
@@ -206,7 +208,7 @@ def _moments(
             f"y has values up to {most:g}, so its variance exceeds the maximum of {values.dtype}; remove wrong "
             f"values, or divide y by a constant{other}."
         )
-    if is_used and variance < float(limits.smallest_normal) / float(limits.eps):
+    if is_used and variance < NEAR_UNDERFLOW * float(limits.smallest_normal):
         low, high = (float(f(xp.where(xp.isnan(values), level, values) - level)) for f in (xp.min, xp.max))
         if high - low > float(xp.max(rounding)):
             raise ValueError(

@@ -78,7 +78,7 @@ class Watch:
         self.stages: list[Stage] = []
         self.candidates: list[Candidate] = []
         self._progress, self._stack = progress, ExitStack()
-        self.tracker: Any = None
+        self.tracker: Any = Tracker(())
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

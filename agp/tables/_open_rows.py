@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array
-from agp.errors import name_remedy, require
+from agp.errors import join_words, name_remedy, require
 from agp.tables._files import ending_of, unknown_column_message
 
 KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
@@ -37,7 +37,7 @@ def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
     every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
     if found := sorted(file for file in every if ending_of(file) in endings):
         return found
-    raise ValueError(f"{path}: no {' or '.join(endings[:3])} file matches; correct the path.")
+    raise ValueError(f"{path}: no {join_words(endings[:3], 'or')} file matches; correct the path.")
 
 
 def open_rows(

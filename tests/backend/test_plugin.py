@@ -132,4 +132,4 @@ try:
 except agp.errors.BackendError as error:
     print(error)
 """
-    assert "unknown backend 'toyarrays'; use one of" in _python(environment, "-c", program)
+    assert "unknown backend 'toyarrays'; choose from" in _python(environment, "-c", program)

@@ -143,7 +143,7 @@ def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, cap
         assert main(["predict", model, table, *out]) == 2
         assert message in capsys.readouterr().err
     assert main(["predict", model, str(parts / "none-*.csv"), "--out", str(parts / "found")]) == 2
-    assert "no .csv or .parquet file matches" in capsys.readouterr().err
+    assert "no .csv, .parquet or .csv.gz file matches" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

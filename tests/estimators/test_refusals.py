@@ -155,5 +155,5 @@ def test_relevance_if_the_kernel_with_the_largest_density_is_not_averaged():
     y = [1e-6, 0.99, 0.99, 0.99, 1e-6, 1e-6, 1e-6, 0.99, 1e-6, 0.99]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoSignalWarning)
-        models = [GPRegressor(random_state=0).fit(pd.DataFrame({"age": age, "b": b}), y[k:] + y[:k]) for k in range(8)]
+        models = [GPRegressor(random_state=0).fit(pd.DataFrame({"age": age, "b": b}), y[k:] + y[:k]) for k in (3, 4)]
     assert any(not kernel_relevance(model).lengthscales for model in models)

@@ -420,7 +420,7 @@ def test_columns_that_are_left_out_keep_names_of_any_type(path):
     assert found.predict(table).tobytes() == estimator.predict(table).tobytes()
 
 
-@pytest.mark.parametrize("names", [[b"a", b"b"], [pd.Timestamp(1), pd.Timestamp(2)], [float("nan"), 1.0]])
+@pytest.mark.parametrize("names", [[b"a", b"b"], [pd.Timestamp(1), pd.Timestamp(2)]])
 def test_names_that_cannot_be_stored_are_named(names, path):
     table = pd.DataFrame(X[:, :2])
     table.columns = names

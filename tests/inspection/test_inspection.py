@@ -105,7 +105,7 @@ def test_a_category_has_a_mean_for_each_of_its_values():
     assert effect.mean[1, 0] - effect.mean[0, 0] == pytest.approx(5.0, abs=0.3)
     assert effect.mean[1, 0] == pytest.approx(estimator.predict(table.assign(kind="round")).mean())
     assert partial_dependence(estimator, table, "count").is_number
-    with pytest.raises(ValueError, match="column 'weight' does not exist; the columns are 'size', 'kind', 'count'"):
+    with pytest.raises(ValueError, match="column 'weight' does not exist; the columns are size, kind, count"):
         partial_dependence(estimator, table, "weight")
 
 

@@ -264,7 +264,7 @@ def test_many_drawn_tables():
 X, Y = table(20)
 REFUSED = {
     "kernel": ({"kernel": "rbf"}, TypeError, "kernel is 'rbf', but must be 'auto' or an instance"),
-    "kernel class": ({"kernel": agp.RBF}, TypeError, "kernel is <class"),
+    "kernel class": ({"kernel": agp.RBF}, TypeError, "kernel is the class RBF"),
     "kernel array": ({"kernel": X}, TypeError, "kernel is array"),
     "wide kernel": ({"kernel": agp.RBF(lengthscale=[1.0, 2.0, 3.0])}, ValueError, "RBF has lengthscales of shape"),
     "columns": ({"kernel": agp.RBF().on([5])}, ValueError, "the inputs have 2 columns"),
