@@ -33,8 +33,9 @@ target is within `NEAR_END` times its length of an end: no target tells that the
 PERCENT, NEAR_PERCENT, HALF = 100.0, 90.0, 50.0
 """Targets from 0 to 100 may be percentages if the largest is 100, or if it is above `NEAR_PERCENT` and the median above
 `HALF`. Otherwise they may be prices, say, and further targets may be above 100."""
-LEAST_ROWS = 10
-"""The smallest number of rows for which transforms are compared."""
+LEAST_DIFFERENT = 10
+"""The smallest number of different targets for which transforms are compared. A transform that is steep at a few values
+makes their densities as large as it likes, whatever is predicted."""
 CLIP = 3.0
 """The largest difference in nats between the densities of a row that counts fully."""
 POWER_ROWS = 10_000
@@ -170,7 +171,7 @@ def candidates_of(names: tuple[str, ...], data: Data) -> dict[str, Transform]:
     """Return the transforms that can matter for these targets, by name, the simplest first."""
     y, weights = data.targets_on_host()
     found: dict[str, Transform] = {}
-    if len(y) < LEAST_ROWS:
+    if len(np.unique(y)) < LEAST_DIFFERENT:
         return found
     for name in names:
         try:

@@ -23,9 +23,10 @@ from agp.inspection import kernel_relevance, partial_dependence
 
 __all__ = ["Verdict", "judge_drawn_table", "measure"]
 
-LIMIT = 3.0
+MAX_MEAN, MAX_DEVIATION = 3.0, 10.0
 """The largest distance of a mean from the middle of the targets, and the largest standard deviation, in units of the
-range of the targets, for rows of the training table."""
+range of the targets, for rows of the training table. If a few rows have targets of 1e-2 and 1e3, whose logarithms are
+modelled, or of 1e5 among others near 1, the moments of a new row may exceed the range."""
 SAME_CELLS = ("rows of the middle", "one row", "twice as many rows", "shuffled columns", "further column")
 """Changes after which every row is one of the training table."""
 MAX_SECONDS = 60.0
@@ -40,7 +41,7 @@ class Verdict:
         self.errors: list[str] = []
         self.warned: list[str] = []
         self.defects: list[str] = []
-        self.ratio = math.nan
+        self.ratios: tuple[float, ...] = (math.nan, math.nan)
         self.seconds = 0.0
 
     def need(self, condition: Any, defect: str) -> None:
@@ -215,18 +216,20 @@ def _judge_predictions(verdict: Verdict, table: DrawnTable, estimator: Any, X: A
 def measure(verdict: Verdict, y: Any, mean: Any, deviation: Any, name: str) -> None:
     """Compare predictions with the range of the targets, if the targets are numbers."""
     try:
-        numbers = np.asarray(y, dtype=float).reshape(len(mean) if np.ndim(y) > 1 else -1, -1)
+        numbers = np.asarray(y, dtype=float)
     except (TypeError, ValueError):
         return
+    numbers = numbers[:, None] if numbers.ndim == 1 else numbers
     low, high = np.nanmin(numbers, axis=0), np.nanmax(numbers, axis=0)
     scale = np.where(high > low, high - low, np.where(high != 0.0, np.abs(high), 1.0))
     mean, deviation = mean.reshape(len(mean), -1), deviation.reshape(len(mean), -1)
     if mean.shape[1] != len(low):
         return
     with np.errstate(over="ignore"):
-        ratio = float(np.max(np.maximum(np.abs(mean - 0.5 * (low + high)), deviation) / scale))
-    verdict.ratio = float(np.fmax(verdict.ratio, ratio))
-    verdict.need(ratio <= LIMIT, f"{name}: insane: {ratio:.3g} times the range of the targets")
+        ratios = float(np.max(np.abs(mean - 0.5 * (low + high)) / scale)), float(np.max(deviation / scale))
+    verdict.ratios = tuple(np.fmax(verdict.ratios, ratios).tolist())
+    for what, ratio, most in zip(("mean", "standard deviation"), ratios, (MAX_MEAN, MAX_DEVIATION), strict=True):
+        verdict.need(ratio <= most, f"{name}: insane: a {what} of {ratio:.3g} times the range of the targets")
 
 
 # -- the shell ---------------------------------------------------------------------------------------------------------

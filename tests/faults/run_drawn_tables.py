@@ -30,7 +30,7 @@ def _pattern(text: str) -> str:
     return re.sub(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.e+-]*", "#", text)[:160]
 
 
-def _judge_share(seed: int) -> list[tuple[str, float, float, list[str], list[str], list[str]]]:
+def _judge_share(seed: int) -> list[tuple[str, float, tuple[float, ...], list[str], list[str], list[str]]]:
     """Judge `SHARE` tables of a seed."""
     found = []
 
@@ -46,7 +46,7 @@ def _judge_share(seed: int) -> list[tuple[str, float, float, list[str], list[str
     def judge(table):  # type: ignore[no-untyped-def]
         verdict = judge_drawn_table(table)
         shown = repr(table) if verdict.defects else table.door
-        found.append((shown, verdict.seconds, verdict.ratio, verdict.errors, verdict.defects, verdict.warned))
+        found.append((shown, verdict.seconds, verdict.ratios, verdict.errors, verdict.defects, verdict.warned))
 
     judge()
     return found
@@ -80,10 +80,9 @@ def main() -> int:
         f"{len(rows):,} tables: {fitted} trained, {broken} with defects; {seconds.mean():.2f} s of CPU time on average"
     )
     print("slowest:", ", ".join(f"{x:.1f} s" for x in np.sort(seconds)[-5:]))
-    print(
-        "quantiles 0.5, 0.9, 0.99, 1 of the largest prediction in units of the range of the targets:",
-        np.nanquantile(ratios, [0.5, 0.9, 0.99, 1.0]).round(2),
-    )
+    for what, one in zip(("mean", "standard deviation"), ratios.T, strict=True):
+        shown = ", ".join(f"{x:.2f}" for x in np.nanquantile(one, [0.5, 0.9, 0.99, 1.0]))
+        print(f"quantiles 0.5, 0.9, 0.99, 1 of the largest {what} in units of the range of the targets: {shown}")
     for title, those in counts.items():
         print(f"{title}, by the number of tables:")
         for text, count in those.most_common(60):

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 pytest.importorskip("agp.estimators", exc_type=ImportError)
 pytest.importorskip("polars")
-from drawn_tables import LIMIT, Verdict, judge_drawn_table, measure
+from drawn_tables import MAX_DEVIATION, MAX_MEAN, Verdict, judge_drawn_table, measure
 from table_strategies import DOORS, tables
 
 CHECKED = settings(
@@ -57,8 +57,17 @@ class TestTheJudge:
         verdict.message("fit", message)
         assert not verdict.defects
 
-    @pytest.mark.parametrize(("mean", "sane"), [(0.5, True), (0.5 + 0.99 * LIMIT, True), (0.5 + 1.01 * LIMIT, False)])
-    def test_insane_numbers(self, mean, sane):
+    @pytest.mark.parametrize(
+        ("mean", "deviation", "sane"),
+        [
+            (0.5, 1.0, True),
+            (0.5 + 0.99 * MAX_MEAN, 0.99 * MAX_DEVIATION, True),
+            (0.5 + 1.01 * MAX_MEAN, 1.0, False),
+            (0.5, 1.01 * MAX_DEVIATION, False),
+        ],
+    )
+    @pytest.mark.parametrize("shape", [(2,), (2, 1)])
+    def test_insane_numbers(self, mean, deviation, sane, shape):
         verdict = Verdict()
-        measure(verdict, [0.0, 1.0], np.full(2, mean), np.zeros(2), "rows")
-        assert verdict.defects is not sane
+        measure(verdict, np.asarray([0.0, 1.0]).reshape(shape), np.full(2, mean), np.full(2, deviation), "rows")
+        assert (not verdict.defects) == sane

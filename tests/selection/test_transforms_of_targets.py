@@ -32,6 +32,18 @@ WAYS = {
 }
 
 
+@pytest.mark.parametrize("values", [[0.0, 1.0], [1.0, 1e3], [0.0, 0.0, 0.0, 5.0, 100.0]])
+def test_few_different_targets_are_not_transformed(values):
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        y, rows = rng.choice(values, 17), 1e8 + rng.standard_normal((17, 2))
+        with pytest.warns(agp.errors.NoSignalWarning):
+            found = fit_regression(rows, y, **WAYS["mixture"])
+        assert found.transform is None
+        mean = to_numpy(found.model.predict(rows).mean)
+        assert min(values) - 0.2 * max(values) < mean.min() <= mean.max() < 1.2 * max(values)
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_the_transform_that_makes_the_targets_gaussian_is_chosen(name):
     y, kind = KINDS[name]
