@@ -71,7 +71,7 @@ def test_several_compressed_tables_are_predicted_into_a_folder(folder, status_of
     assert sorted(os.listdir("out")) == ["part-0.csv.gz", "part-1.csv.gz"]
     with gzip.open("out/part-1.csv.gz", "rt") as file:
         assert file.readline() == "mean,standard_deviation,lower,upper\n"
-    assert "no .csv or .parquet or .csv.gz file matches" in told("predict", "m.st", "in.d/*.txt", "--out", "out")
+    assert "no .csv, .parquet or .csv.gz file matches" in told("predict", "m.st", "in.d/*.txt", "--out", "out")
 
 
 @pytest.mark.parametrize("name", ["t.csv.gz", "T.CSV.XZ", "t.tsv.zip", "t.xlsx", "t.jsonl", "t.feather"])

@@ -136,8 +136,8 @@ def test_scores_leave_out_targets_without_two_observations():
 @pytest.mark.parametrize(
     ("y", "weight", "message"),
     [
-        (HOLED[:50], None, r"inconsistent numbers of samples: \[50, 120\]"),
-        (HOLED, np.ones(5), r"inconsistent numbers of samples: \[120, 120, 5\]"),
+        (HOLED[:50], None, "X has 120 rows, but y has 50"),
+        (HOLED, np.ones(5), "X has 120 rows, but sample_weight has 5"),
         (NOISY, None, r"y has shape \(120, 1\), but must have 2 columns, as in training"),
     ],
 )
