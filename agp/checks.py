@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from agp import tree
 from agp.backend import Array, assume, backend_of, backend_of_type, check_array_type, row_blocks
-from agp.errors import NonFiniteError, count_of, join_words, name_remedy, similar_names, there_are
+from agp.errors import NonFiniteError, count_of, join_words, name_remedy, quote, similar_names, there_are
 
 T = TypeVar("T", bound=Any)
 
@@ -79,11 +79,12 @@ def check_callables(name: str, given: Any) -> list[Any]:
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     """Raise ValueError unless a value is one of the choices, which are words or None."""
     known = list(choices)
+    shown = quote(value)
     if not any(value is choice or (isinstance(value, str) and value == choice) for choice in known):
         must = f", but must be {join_words(map(repr, known), 'or')}"
         if not similar_names(value, known):
-            raise ValueError(f"{name} is {value!r}{must}.")
-        raise ValueError(f"{name} is {value!r}{must if len(known) <= FEW else ''}; {name_remedy(value, known)}")
+            raise ValueError(f"{name} is {shown}{must}.")
+        raise ValueError(f"{name} is {shown}{must if len(known) <= FEW else ''}; {name_remedy(value, known)}")
 
 
 def check_instance(name: str, x: Any, kind: type, *, optional: bool = False, other: str = "") -> None:
@@ -140,7 +141,7 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
         expected = " or ".join(f"{n}-dimensional" for n in ndim)
         raise ValueError(f"{name} has shape {tuple(x.shape)}, but must be {expected}.")
     if 0 in x.shape:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}, so it is empty.")
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, but must not be empty; pass at least one row and column.")
     if any(n != n for n in x.shape):  # NaN: the number of rows of lazy chunks is unknown
         raise ValueError(f"{name} has chunks of unknown length; call {name}.compute_chunk_sizes() first.")
 
@@ -150,6 +151,8 @@ def _conversion_hint(name: str, x: Any) -> str:
     B = backend_of(x)
     if "complex" in str(x.dtype):
         return "its real part"
+    if B.name == "numpy":
+        return f'{name}.astype("float64")'
     widest, device = str(B.widest_float(x)).rpartition(".")[2], B.device_name(x)
     place = f', device="{device}"' if device not in ("", "cpu") else ""
     return f'agp.to_backend({name}, "{B.name}", dtype="{widest}"{place})'

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
+
 __all__ = [
     "BackendError",
     "CheckpointError",
@@ -46,8 +48,10 @@ _QUOTE.maxstring = _QUOTE.maxother = MAX_QUOTED
 
 
 def quote(name: Any) -> str:
-    """Return the representation of a name or a cell for a message; the middle of a long one is left out."""
-    return _QUOTE.repr(name)
+    """Return the representation of a value for a message, on one line; the middle of a long one is left out."""
+    if isinstance(name, np.ndarray) and name.ndim:
+        return f"an array of shape {name.shape}"
+    return _QUOTE.repr(name) if isinstance(name, str) else " ".join(_QUOTE.repr(name).split())
 
 
 def missing_package_message(package: str, extra: str) -> str:
@@ -167,9 +171,10 @@ def _fault_of_call(
     takes = [p.name for p in order]
     if len(args) > len(order):
         later = [p.name for p in own if p not in order]
-        others = f"pass others by name, such as {later[0]}" if later else call
-        most = f"only {join_words(takes)}" if takes else "no arguments"
-        return f"takes {most} by position, but got {len(args)}; {remedy or others}."
+        others = f"pass the others by name, such as {later[0]}" if later else call
+        most = f"at most {count_of(len(takes), 'argument')}" if takes else "no argument"
+        listed = f" ({join_words(takes)})" if takes else ""
+        return f"takes {most} by position{listed}, but got {len(args)}; {remedy or others}."
     if twice := [one for one in takes[: len(args)] if one in kwargs]:
         return f"has the argument {twice[0]!r} both by position and by name; leave one out."
     absent = [p.name for p in needed if p.name not in kwargs and p.name not in takes[: len(args)]]

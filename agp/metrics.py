@@ -153,9 +153,10 @@ def _several_classes(probability: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool
     if probability.ndim != 2 or probability.shape[1] == 1 or y.shape != (len(probability), 1):
         return False
     classes = probability.shape[1]
-    if not np.isin(y, np.arange(classes)).all():
+    if (wrong := ~np.isin(y, np.arange(classes))[:, 0]).any():
+        row = int(np.argmax(wrong))
         raise ValueError(
-            f"labels must be whole numbers from 0 to {classes - 1}, because probability has "
-            f"{count_of(classes, 'column')}."
+            f"the label in row {row} is {y[row, 0]!s}, but must be a whole number from 0 to {classes - 1}, because "
+            f"probability has {count_of(classes, 'column')}; number the classes from 0."
         )
     return True

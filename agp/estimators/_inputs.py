@@ -86,7 +86,7 @@ def _remedy(estimator: Any, columns: Encoder | None) -> str | None:
 
 def _convert_table(estimator: Any, X: Any, frame: Any, *, reset: bool) -> Array:
     if 0 in frame.shape:
-        raise ValueError(f"X has shape {frame.shape}, but must not be empty.")
+        raise ValueError(f"X has shape {frame.shape}, but must not be empty; pass at least one row and column.")
     if reset or not _lacks_only_left_out(estimator, frame):
         expected = [*vars(estimator).get("feature_names_in_", ())]
         with explain_names(frame.columns, expected) if expected and not reset else explain_refusals("X"):
@@ -137,7 +137,8 @@ def _convert_foreign(estimator: Any, X: Array, *, reset: bool) -> Array:
     elif X.shape[1] != estimator.n_features_in_:
         name = type(estimator).__name__
         raise ValueError(
-            f"X has {X.shape[1]} features, but {name} is expecting {estimator.n_features_in_} features as input."
+            f"X has {X.shape[1]} features, but {name} is expecting {estimator.n_features_in_} features as input; "
+            "pass the columns that fit was given."
         )
     elif "columns_" in vars(estimator):
         return asarray_like(estimator.columns_.transform_array(to_numpy(X)), X)

@@ -23,7 +23,7 @@ EXPLANATIONS = (
     ),
     (
         r"(?P<phrase>X has \d+ features?, but \w+ is expecting \d+ features as input)",
-        "{phrase}; pass the columns of the training rows.",
+        "{phrase}; pass the columns that fit was given.",
     ),
     (
         r"Complex data not supported",
@@ -38,8 +38,8 @@ EXPLANATIONS = (
         "{name} holds labels of several types, or no labels ({phrase}); convert all of them to text.",
     ),
     (
-        r"(?P<phrase>float\(\) argument must be .*? not '(?P<found>\w+)')",
-        "{name} has a cell of type {found} ({phrase}); convert it to a number{or_frame}.",
+        r"float\(\) (?P<phrase>argument must be .*?), not '(?P<found>\w+)'",
+        "{name} has a cell of type {found}, but each {phrase}; convert it to a number{or_frame}.",
     ),
     (
         r"at least 1 dimension|Singleton array|is not iterable|0-d array|Expected sequence or array-like",
@@ -135,10 +135,9 @@ def explain_names(given: list[Any], expected: list[Any]) -> Iterator[None]:
 
 def _describe_names(given: list[Any], expected: list[Any]) -> str:
     """Describe columns that a table lacks, or has besides the expected ones, or in another order."""
-    remedy = "pass the columns of the training table, in their order"
     lacking, more = ([x for x in these if x not in those] for these, those in ((expected, given), (given, expected)))
     if lacking:
-        return f"X has no column {lacking[0]!r}, with which the model was trained; {remedy}."
+        return f"X has no column {quote(lacking[0])}, with which the model was trained; add it."
     if more:
-        return f"X has the column {more[0]!r}, without which the model was trained; {remedy}."
-    return f"X has the columns of the training table in another order; {remedy}, as in X[[*model.feature_names_in_]]."
+        return f"X has the column {quote(more[0])}, without which the model was trained; leave it out."
+    return "X has the training columns in another order; pass X[list(model.feature_names_in_)]."

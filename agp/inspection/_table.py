@@ -158,7 +158,7 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
     except TypeError:
         raise TypeError(f"X is a {type(X).__name__}, but must be an array, a list of lists, or a data frame.") from None
     if not len(frame):
-        raise ValueError("X has no rows.")
+        raise ValueError("X has no rows; pass at least one row.")
     return FrameTable(frame)
 
 

@@ -34,17 +34,16 @@ def check_replaceable(path: str | Path) -> None:
     """
     if _WINDOWS and _is_reserved(path):
         raise FileError(
-            f"{path} is a name that Windows reserves or changes, such as NUL, aux.csv or one that ends with a dot; "
-            "name another file."
+            f"{path} is a name that Windows reserves, as it does NUL and names that end with a dot; name another file."
         )
     with explain_write_errors(path):
         old = _stat(path)
     if old is None or stat.S_ISREG(old.st_mode):
-        kind = "a device or an open file" if _is_in_device_folder(path) else ""
+        kind = "in a folder of devices or open files" if _is_in_device_folder(path) else ""
     else:
         kind = "a folder" if stat.S_ISDIR(old.st_mode) else "a pipe, a socket or a device"
     if kind:
-        raise FileError(f"{path} is {kind}, which no file may replace; name a new file, or a regular file.")
+        raise FileError(f"cannot save to {path}, because it is {kind}; name an ordinary file.")
 
 
 def check_writable(path: str | Path) -> None:

@@ -8,7 +8,7 @@ from agp import posteriors
 from agp.actions import ConjugateGradients
 from agp.backend import Array
 from agp.methods._record import Method
-from agp.models import CGGP, GPR, NNGP, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, VIF, CaGP, DeepGP
+from agp.models import CGGP, GPR, NNGP, NUM_ACTIONS, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, VIF, CaGP, DeepGP
 from agp.training import SITE_RATE, recipe
 from agp.updates import ActionsUpdate, NaturalGradient, Update
 
@@ -50,8 +50,9 @@ def _deep_solve(X: Array, y: Array, *, num_inducing: int, num_orthogonal: int | 
     return DeepGP.from_data(X, y, posterior=posteriors.Whitened, num_inducing=num_inducing, num_orthogonal=M2, **parts)
 
 
-def _with_policy(X: Array, y: Array, *, num_actions: int, **parts: Any) -> CaGP:
-    return CaGP.from_data(X, y, policy=ConjugateGradients(num_actions), **parts)
+def _with_policy(X: Array, y: Array, *, num_actions: int | None = None, **parts: Any) -> CaGP:
+    count = min(NUM_ACTIONS, X.shape[0]) if num_actions is None else num_actions
+    return CaGP.from_data(X, y, policy=ConjugateGradients(count), **parts)
 
 
 def _dual_posterior(tied: Any) -> Callable[..., Any]:

@@ -41,6 +41,7 @@ __all__ = [
 
 # for other subpackages
 from agp.models._base import level_probabilities
+from agp.models._computation_aware import NUM_ACTIONS
 from agp.models._growth import growing_part
 from agp.models._near_regression import NearRegression
 from agp.models._sgpr import collapsed_model, exact_model, shared_covariance

@@ -230,7 +230,7 @@ def _moments_of_observed(values: Array) -> tuple[Array, Array, Array]:
     count = xp.sum(xp.astype(~absent, values.dtype), axis=0)
     if not bool(xp.all(count > 0.0)):
         column = int(xp.argmin(count))
-        raise ValueError(f"all targets in column {column} of y are NaN; remove this column.")
+        raise ValueError(f"all targets in y[:, {column}] are NaN; remove this column.")
     known = xp.where(absent, zero, values)
     level = xp.sum(known, axis=0) / count
     deviation = xp.where(absent, zero, values - level)

@@ -74,11 +74,11 @@ def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
     """Return each parameter that has a prior, together with the prior; the errors are those of `log_prior`."""
     pairs = as_priors(model.priors)
     parameters = [leaf for leaf in tree.describe(model) if leaf.role == "parameter"]
-    for pattern, prior in pairs:
+    for pattern, _ in pairs:
         matching = [leaf for leaf in parameters if tree.matches(leaf.name, pattern)]
         if not matching:
             said = tree.no_match_message(pattern, [leaf.name for leaf in parameters])
-            raise ValueError(f"priors contains {pattern!r}: {prior}, but {said}")
+            raise ValueError(f"priors has the key {pattern!r}, but {said}")
     found_priors = []
     for leaf in parameters:
         found = next(((pattern, prior) for pattern, prior in pairs if tree.matches(leaf.name, pattern)), None)

@@ -13,7 +13,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend
-from agp.errors import check_call_of
+from agp.errors import check_call_of, join_words
 from agp.repairs._reports import Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -143,7 +143,10 @@ def with_values(f: Callable[..., Any], start: str, /) -> Any:
 def _with_arrays(model: Any, X: Array, start: str) -> Any:
     """Convert leaves that are numbers to arrays like X; raise TypeError if a leaf has no value."""
     if absent := tree.missing(model):
-        raise TypeError(f"{type(model).__name__} has no {' and no '.join(absent)} yet; pass numbers, or call {start}.")
+        raise TypeError(
+            f"{type(model).__name__} lacks values of {join_words(absent)}; give numbers when you construct it, or call "
+            f"{start}, which chooses them."
+        )
     return tree.place_leaves(model, X)
 
 

@@ -67,7 +67,7 @@ class ColumnError(ValueError):
 
     def __init__(self, column: Any, problem: str, remedy: str, row: int | None = None, why: str = "") -> None:
         self.column, self.problem, self.remedy, self.row, self.why = column, problem, remedy, row, why
-        where = "" if row is None else f" in row {row}"
+        where = "" if row is None else f" in row {row} (counted from 0)"
         super().__init__(f"column {quote(column)} {problem}{where}{self._ending}")
 
     @property

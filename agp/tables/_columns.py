@@ -29,7 +29,7 @@ from agp.tables._cells import (
     nw,
     plain_column,
 )
-from agp.tables._numbers import TRUTHS, Reading, Style, describe_numbers, suspicion_of
+from agp.tables._numbers import TRUTHS, Reading, Style, describe_numbers, read_numbers, suspicion_of
 
 MISSING = ("refuse", "impute")
 UNSEEN = -1
@@ -229,7 +229,7 @@ class Columns:
         elif kind == NUMBER and column.is_text and column.distinct and column.distinct[0].lower() not in TRUTHS:
             if column.reading.style is not None:
                 self.styles[name] = column.reading.style
-            advice = "convert the column to a categorical type if they are names of categories"
+            advice = "convert the column to numbers or to a categorical type if this is wrong"
             remark = f"{describe_numbers(column.distinct, column.reading)}; {advice}"
         if kind == NUMBER and (words := _truth_words(column)):
             self.truths[name] = words
@@ -339,8 +339,10 @@ class Columns:
         reading = column.reading
         if reading.is_ambiguous:
             row = column.first_row("," in text for text in column.distinct)
-            shown, why = column.distinct[column.index[row]], "whose comma may be a decimal mark"
-            raise ColumnError(name, f"has {quote(shown)}", "write numbers without commas", row, why)
+            text, number = column.distinct[column.index[row]], reading.numbers[column.index[row]]
+            other = read_numbers([text], Style(",", "" if reading.style is None else reading.style.unit)).numbers[0]
+            why = f"which may mean {number:.15g} or {other:.15g}"
+            raise ColumnError(name, f"has {quote(text)}", "write numbers without commas", row, why)
         if reading.is_complete and reading.style is not None and reading.style.unit and not reading.style.is_money:
             signs = "units" if reading.style.is_measure else "percent signs"
             problem = f"holds {reading.style.plural}, but held plain numbers in training"

@@ -26,6 +26,7 @@ SHEETS = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".ods": "odf
 TABLES = (*TEXT, *PARQUET, *NPZ, *ARROW, *JSON, *SHEETS)
 TABLES += tuple(kind + packed for kind in (*TEXT, *JSON) for packed in COMPRESSIONS)
 """The file name endings of tables."""
+USUAL = ".csv, .tsv, .xlsx, .ods, .parquet, .feather, .jsonl or .npz; text may be compressed, as in .csv.gz"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
     elif kind in NPZ:
         found = TableFile(str(path), *_columns_of(file))
     else:
-        raise ValueError(f"{path} is not a table that can be read; save it as one of {', '.join(TABLES)}.")
+        raise ValueError(f"{path} is not a table that can be read; save it as {USUAL}.")
     if not len(found.frame.columns):
         raise ValueError(f"{path} has no columns.")
     if not len(found.frame):
@@ -144,7 +145,7 @@ def _parquet(path: Path) -> Any:
         with parquet.ParquetFile(path) as file:  # for wide files, read_parquet of pandas takes far more memory
             frame = file.read().to_pandas()
     except Exception as error:  # pyarrow raises its own exceptions
-        raise ValueError(f"{path} cannot be read as a Parquet file ({_first_line(error)}).") from error
+        raise ValueError(f"{path} cannot be read as a Parquet file ({_first_line(error)}); write it again.") from error
     frame.columns = [f"{name}" for name in frame.columns]
     return frame.reset_index(drop=True)
 
@@ -154,7 +155,9 @@ def _arrow(path: Path) -> Any:
     try:
         frame = feather.read_feather(path)
     except Exception as error:  # pyarrow raises its own exceptions
-        raise ValueError(f"{path} cannot be read as a Feather or Arrow file ({_first_line(error)}).") from error
+        raise ValueError(
+            f"{path} cannot be read as a Feather or Arrow file ({_first_line(error)}); write it again."
+        ) from error
     frame.columns = [f"{name}" for name in frame.columns]
     return frame.reset_index(drop=True)
 
@@ -189,7 +192,7 @@ def _sheet(path: Path, package: str) -> TableFile:
     except Exception as error:  # each package raises its own exceptions
         if "format cannot be determined" in str(error):
             raise ValueError(f"{path} is not a spreadsheet; save it as .xlsx, or as text.") from error
-        raise ValueError(f"{path} cannot be read as a spreadsheet ({_first_line(error)}).") from error
+        raise ValueError(f"{path} cannot be read as a spreadsheet ({_first_line(error)}); save it again.") from error
     with book:
         sheets = [f"{name}" for name in book.sheet_names]
         start = pd.read_excel(book, header=None, nrows=1000)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agp.errors import quote
+from agp.errors import join_words, quote
 
 PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 TRUTHS = {"true": 1.0, "false": 0.0}
@@ -129,24 +129,14 @@ def plain_number(text: str) -> float | None:
 
 def describe_numbers(texts: Sequence[str], reading: Reading) -> str:
     """Describe texts that are numbers: what they hold, and how they are read."""
-    gaps = [text for text in texts if text.lower() in GAPS_IN_TEXT]
-    if gaps:
-        rest = [text for text in texts if text not in gaps]
-        numbers = [x for x, text in zip(reading.numbers, texts, strict=True) if text not in gaps]
-        return f"{describe_numbers(rest, reading._replace(numbers=numbers))}, and {quote(gaps[0])} as missing"
-    if reading.style is None:
-        return "holds numbers as text, which are used as numbers"
-    shown = quote(next(text for text in texts if plain_number(text) is None))
-    decimal, unit = reading.style
-    what = "percentages" if unit == PERCENT else "amounts of money" if reading.style.is_money else "numbers"
-    what += f" with the unit {unit!r}" if reading.style.is_measure else ""
-    how = " (12% is 12)" if unit == PERCENT else " without the unit" if reading.style.is_measure else ""
-    if any("," in text for text in texts):
-        how += f", with commas read as {'decimal marks' if decimal == ',' else 'separators of thousands'}"
-        how += " because three digits follow each" if reading.is_ambiguous else ""
-    if any(text.startswith("(") for text in texts):
-        how += ", with parentheses read as minus signs"
-    return f"holds {what} as text, such as {shown}, which are used as numbers{how}"
+    style = reading.style
+    what = "numbers" if style is None else style.plural
+    cells = [(text, x) for text, x in zip(texts, reading.numbers, strict=True) if text.lower() not in GAPS_IN_TEXT]
+    unusual = [(text, x) for text, x in cells if style is not None and plain_number(text) is None]
+    examples = [*unusual[:1], *[cell for cell in unusual[1:] if cell[0].startswith("(")][:1]]
+    read = [f"{quote(text)} is read as {x:.15g}" for text, x in examples]
+    read += [f"{quote(text)} is missing" for text in texts if text.lower() in GAPS_IN_TEXT][:1]
+    return f"holds {what} as text{', where ' * bool(read)}{join_words(read) if read else ', which are used as numbers'}"
 
 
 def suspicion_of(texts: Sequence[str]) -> str | None:
@@ -169,7 +159,7 @@ def suspicion_of(texts: Sequence[str]) -> str | None:
         return f"numbers with the unit{'s' * (len(units) > 1)} {shown}; write all of them in one unit"
     for found, what in ((about, "approximate numbers"), (limits, "limits")):
         if found:
-            return f"{what} such as {quote(found[0])}; write them as numbers"
+            return f"{what} such as {quote(found[0])}; write each as one number, or empty the cell"
     return None
 
 

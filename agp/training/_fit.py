@@ -13,7 +13,7 @@ import numpy as np
 from agp.backend import Array, backend_of, to_numpy
 from agp.bounds import Batch
 from agp.checks import check_callables, check_choice, check_positive, check_whole
-from agp.errors import NonFiniteError, NoSignalWarning
+from agp.errors import NonFiniteError, NoSignalWarning, count_of
 from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import outside, public
@@ -323,9 +323,9 @@ def warn_without_signal(found: FitResult[ModelType], data: Batch, last: int = LA
     if gain > LEAST_GAIN:
         return found
     text = (
-        f"the model has learned nothing: after {found.steps} steps, its bound is {max(-gain, 0.0):.3g} nats below the "
-        "log density of the targets without the inputs; if the inputs are informative, try other lengthscales, another "
-        "kernel or more inducing inputs."
+        f"the model has learned nothing: after {count_of(found.steps, 'step')}, it predicts the targets no better than "
+        "without the inputs; check that inputs and targets belong together, or try another kernel, other lengthscales "
+        f"or more inducing inputs (its bound is {max(-gain, 0.0):.3g} nats below the log density without inputs)."
     )
     warnings.warn(text, NoSignalWarning, stacklevel=outside())
     return replace(found, learned=False)

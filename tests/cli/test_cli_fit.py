@@ -846,7 +846,7 @@ def test_dates_orders_and_texts_of_numbers_are_described_and_predicted(fit, shel
     status, out, err = shell("fit", *call)
     assert status == 0, err
     assert "column 'kind' holds ordered categories, which become 0, 1, ...: square < round < flat\n" in out
-    assert "column 'chord' holds percentages as text, such as" in err
+    assert "column 'chord' holds percentages as text, where" in err
     status, out, err = shell("describe", "m.safetensors")
     assert status == 0, err
     assert "kind: ordered (square < round < flat)\n" in out

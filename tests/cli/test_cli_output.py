@@ -332,10 +332,10 @@ def test_several_tables_do_not_replace_the_model(refused, status_of):
 @pytest.mark.parametrize(
     ("out", "told"),
     [
-        ("pipe.st", "pipe.st is a pipe, a socket or a device, which no file may replace; name a new file"),
-        ("/dev/null", "/dev/null is a pipe, a socket or a device, which no file may replace"),
-        ("/dev/stdout", "/dev/stdout is a"),
-        ("link.st", "link.st is a device or an open file, which no file may replace"),
+        ("pipe.st", "cannot save to pipe.st, because it is a pipe, a socket or a device; name an ordinary file"),
+        ("/dev/null", "cannot save to /dev/null, because it is a pipe, a socket or a device; name an ordinary file"),
+        ("/dev/stdout", "cannot save to /dev/stdout, because it is"),
+        ("link.st", "cannot save to link.st, because it is in a folder of devices or open files"),
         ("dangling.st", "dangling.st could not be written (No such file or directory); make room or name another file"),
         ("loop.st", "loop.st could not be written (Too many levels of symbolic links)"),
         (f"{'x' * 253}.st", "could not be written (File name too long)"),
@@ -355,12 +355,16 @@ def test_predictions_do_not_replace_pipes(out, refused, status_of):
     assert fit(status_of) == 0
     os.mkfifo("pipe.csv")
     Path("link.csv").symlink_to("pipe.csv")
-    assert f"{out} is a pipe, a socket or a device" in refused("predict", "m.st", "a.csv", "--out", out)
+    assert f"cannot save to {out}, because it is a pipe, a socket or a device" in refused(
+        "predict", "m.st", "a.csv", "--out", out
+    )
     Path("in").mkdir()
     TABLE.to_csv("in/pipe.csv", index=False)
     Path("out").mkdir()
     Path("out/pipe.csv").symlink_to(f"../{out}")
-    assert "out/pipe.csv is a pipe, a socket or a device" in refused("predict", "m.st", "in", "--out", "out")
+    assert "cannot save to out/pipe.csv, because it is a pipe, a socket or a device" in refused(
+        "predict", "m.st", "in", "--out", "out"
+    )
 
 
 # -- other systems -----------------------------------------------------------------------------------------------------

@@ -88,7 +88,9 @@ def test_predictions_follow_the_kind_of_training(before, now, words):
 def test_missing_times_are_refused_or_imputed(objects):
     cells = TIMES.where(np.arange(N) != 3)
     cells = cells.astype(object) if objects else cells
-    with pytest.raises(ValueError, match="column 'when' has a missing cell in row 3; fill it in, or set missing="):
+    with pytest.raises(
+        ValueError, match="column 'when' has a missing cell in row 3 .counted from 0.; fill it in, or set missing="
+    ):
         trained(cells)
     model = trained(cells, missing="impute")
     assert model.model_columns() == [SINCE, "when is missing"]

@@ -157,7 +157,7 @@ ODD_CELLS: tuple[Any, ...] = (
     dt.date(2020, 1, 2), dt.datetime(2020, 1, 2, 3), dt.datetime(2020, 1, 2, tzinfo=dt.UTC), dt.time(3),
     dt.timedelta(1),
     pd.Timestamp("2020"), pd.Period("2020-01", "M"), pd.Interval(0, 1), np.float32(1.5), np.int8(3), np.str_("s"),
-    np.datetime64("2020-01-01"), uuid.UUID(int=1), "nan", "None", "x" * 2000, "\ud83d\ude00", "1e308", 5e-324, 1e300,
+    np.datetime64("2020-01-01"), uuid.UUID(int=1), "nan", "None", "x" * 2000, "\U0001f600", "1e308", 5e-324, 1e300,
     np.bool_(True), range(2), int, "2020-01-01",
 )  # fmt: skip
 

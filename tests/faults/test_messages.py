@@ -110,12 +110,12 @@ MISTAKES = {
     "integers": Mistake(
         lambda: agp.GPR.from_data(X.astype(int), Y),
         TypeError,
-        'X has dtype int64, but must be .*; pass agp.to_backend(X, "numpy", dtype="float64")',
+        'X has dtype int64, but must be .*; pass X.astype("float64")',
     ),
     "booleans": Mistake(
         lambda: agp.GPR.from_data(X, Y[:, 0] > 0),
         TypeError,
-        'y has dtype bool, but must be .*; pass agp.to_backend(y, "numpy", dtype="float64")',
+        'y has dtype bool, but must be .*; pass y.astype("float64")',
     ),
     "another width": Mistake(
         lambda: built().predict(X[:, :1]), ValueError, "X has 1 column, but the model was built for 2"
@@ -129,7 +129,8 @@ MISTAKES = {
     "constructor for from_data": Mistake(
         lambda: agp.SVGP(agp.RBF(), agp.Gaussian(), agp.posteriors.Whitened, X),
         TypeError,
-        "SVGP() takes only process, likelihood and priors by position, but got 4; SVGP.from_data(X, y) builds one",
+        "SVGP() takes at most 3 arguments by position (process, likelihood and priors), but got 4; "
+        "SVGP.from_data(X, y) builds one",
     ),
     "kernel for a process": Mistake(
         lambda: agp.SVGP(agp.RBF(), agp.Gaussian()), TypeError, "must be a process .*; build a process with from_data"
@@ -137,18 +138,21 @@ MISTAKES = {
     "arguments of a kernel": Mistake(
         lambda: agp.RBF(1.0, 1.0, 1.0),
         TypeError,
-        "RBF() takes only variance and lengthscale by position, but got 3; pass others by name",
+        "RBF() takes at most 2 arguments by position (variance and lengthscale), but got 3; pass the others by name",
     ),
     "kernel without values": Mistake(
         lambda: agp.RBF()(X),
         TypeError,
-        "RBF has no variance and no lengthscale yet; pass numbers, or call kernel.from_data(X, variance)",
+        "RBF lacks values of variance and lengthscale; give numbers when you construct it, or call "
+        "kernel.from_data(X, variance)",
     ),
-    "kernel with one value": Mistake(lambda: agp.RBF(1.0)(X, X), TypeError, "RBF has no lengthscale yet; pass numbers"),
+    "kernel with one value": Mistake(
+        lambda: agp.RBF(1.0)(X, X), TypeError, "RBF lacks values of lengthscale; give numbers"
+    ),
     "diagonal without values": Mistake(
-        lambda: (2.0 * agp.Matern32()).diag(X), TypeError, "Scaled has no kernel.variance and no"
+        lambda: (2.0 * agp.Matern32()).diag(X), TypeError, "Scaled lacks values of kernel.variance and"
     ),
-    "mean without values": Mistake(lambda: agp.ConstantMean()(X), TypeError, "ConstantMean has no value yet"),
+    "mean without values": Mistake(lambda: agp.ConstantMean()(X), TypeError, "ConstantMean lacks values of value"),
     "no pullback": Mistake(
         lambda: agp.train(built(kernel=Upright()), X, Y, steps=1),
         TypeError,

@@ -106,9 +106,9 @@ def test_targets_that_are_not_finite_are_refused_in_scoring():
         ((20, 2), (20, 1, 1), r"y has shape \(20, 1, 1\), but must be 1-dimensional or 2-dimensional"),
         ((20, 2), (19,), "X has 20 rows, but y has 19; pass one target for each row of X"),
         ((20, 2), (1, 20), "X has 20 rows, but y has 1; pass one target for each row of X"),
-        ((0, 2), (0,), r"X has shape \(0, 2\), so it is empty"),
-        ((20, 0), (20,), r"X has shape \(20, 0\), so it is empty"),
-        ((20, 2), (20, 0), r"y has shape \(20, 0\), so it is empty"),
+        ((0, 2), (0,), r"X has shape \(0, 2\), but must not be empty"),
+        ((20, 0), (20,), r"X has shape \(20, 0\), but must not be empty"),
+        ((20, 2), (20, 0), r"y has shape \(20, 0\), but must not be empty"),
     ],
 )
 @pytest.mark.parametrize("build", BUILDERS)
@@ -122,12 +122,12 @@ def test_wrong_shapes_are_refused(build, X_shape, y_shape, message):
     [
         (np.zeros((4, 3)), "Z has 3 columns, but X has 2 columns; pass Z with 2 columns"),
         (np.zeros(4), r"Z has shape \(4,\), but must be 2-dimensional"),
-        (np.zeros((0, 2)), r"Z has shape \(0, 2\), so it is empty"),
+        (np.zeros((0, 2)), r"Z has shape \(0, 2\), but must not be empty"),
         (np.zeros((21, 2)), "Z has 21 rows, but X has 20 rows; use at most 20 inducing inputs"),
         (np.zeros((4, 2), dtype=np.float32), "Z has dtype float32, X has float64; convert one of them"),
         (
             np.zeros((4, 2), dtype=int),
-            r"Z has dtype int64, but must be .*; pass agp\.to_backend\(Z, .numpy., dtype=.float64.\)",
+            r"Z has dtype int64, but must be .*; pass Z\.astype\(.float64.\)",
         ),
     ],
     ids=["width", "1-D", "empty", "rows", "float32", "integer"],
@@ -159,11 +159,11 @@ def test_numbers_of_inducing_inputs_that_are_not_whole_are_refused(count):
     [
         (np.zeros((5, 3)), "X has 3 columns, but the model was built for 2"),
         (np.zeros(5), r"X has shape \(5,\), but must be 2-dimensional"),
-        (np.zeros((0, 2)), r"X has shape \(0, 2\), so it is empty"),
+        (np.zeros((0, 2)), r"X has shape \(0, 2\), but must not be empty"),
         (np.zeros((5, 2), dtype=np.float32), "X has dtype float32, (Z|the training data) has float64"),
         (
             np.zeros((5, 2), dtype=np.int64),
-            r"X has dtype int64, but must be .*; pass agp\.to_backend\(X, .numpy., dtype=.float64.\)",
+            r"X has dtype int64, but must be .*; pass X\.astype\(.float64.\)",
         ),
         ([[0.0, 0.0]], r"X is a list, not an array of a known library .*; pass numpy\.asarray\(X, dtype=float\)"),
     ],

@@ -174,11 +174,11 @@ CALLS = {
     "fit": (lambda: agp.fit(MODEL, X, Y, max_step=3), "fit() has no argument 'max_step'; did you mean 'max_steps'?"),
     "no data": (lambda: agp.fit(MODEL), "fit() needs X and y; write fit(model, X, y)."),
     "nothing": (lambda: agp.fit(), "fit() needs model, X and y; write fit(model, X, y)."),
-    "too many": (lambda: agp.fit(MODEL, X, Y, 3), "fit() takes only model, X and y by position, but got 4; pass"),
+    "too many": (lambda: agp.fit(MODEL, X, Y, 3), "by position (model, X and y), but got 4; pass"),
     "by name": (lambda: agp.fit(MODEL, X=X, y=Y), "fit() takes X by position; write fit(model, X, y)."),
     "method": (lambda: MODEL.predict(X, observe=True), "GPR.predict() has no argument 'observe'; did you mean 'obs"),
     "no inputs": (lambda: MODEL.predict(), "GPR.predict() needs X; write GPR.predict(X)."),
-    "by position": (lambda: MODEL.predict(X, True), "GPR.predict() takes only X by position, but got 2; pass"),
+    "by position": (lambda: MODEL.predict(X, True), "takes at most 1 argument by position (X), but got 2"),
     "no targets": (lambda: agp.GPR.from_data(X), "GPR.from_data() needs y; write GPR.from_data(X, y)."),
     "from data": (lambda: agp.SVGP.from_data(X, Y, num_inducin=3), "has no argument 'num_inducin'; did you mean"),
     "kernel": (lambda: agp.RBF(lengthscales=2), "RBF() has no argument 'lengthscales'; did you mean 'lengthscale'?"),
@@ -205,12 +205,16 @@ def test_all_kinds_of_wrong_calls_are_told():
     for args, kwargs, says in (
         ((1, 2), {"c": 3, "b": 4}, "f() has the argument 'b' both by position and by name; leave one out."),
         ((1,), {}, "f() needs b and c; write f(a, b, c=...)."),
-        ((1, 2, 3), {"c": 3}, "f() takes only a and b by position, but got 3; pass others by name, such as c."),
+        (
+            (1, 2, 3),
+            {"c": 3},
+            "f() takes at most 2 arguments by position (a and b), but got 3; pass the others by name, such as c.",
+        ),
         ((1, 2), {"a": 1, "c": 3}, "f() takes a by position; write f(a, b, c=...)."),
     ):
         assert answer(lambda a=args, k=kwargs: check_call("f", signature, a, k), TypeError) == says
     nothing = inspect.signature(lambda: None)
-    assert "takes no arguments by position" in answer(lambda: check_call("g", nothing, (1,), {}), TypeError)
+    assert "takes no argument by position" in answer(lambda: check_call("g", nothing, (1,), {}), TypeError)
     assert "it takes no arguments by name" in answer(lambda: check_call("g", nothing, (), {"x": 1}), TypeError)
 
 
@@ -246,7 +250,7 @@ def estimators():
 def test_unknown_parameters_are_told(parameters, says):
     GPRegressor, _ = estimators()
     assert answer(lambda: GPRegressor(**parameters), TypeError).startswith(says)
-    assert answer(lambda: GPRegressor("rbf"), TypeError).startswith("GPRegressor() takes no arguments by position")
+    assert answer(lambda: GPRegressor("rbf"), TypeError).startswith("GPRegressor() takes no argument by position")
     assert answer(lambda: GPRegressor().fit(X), TypeError) == "GPRegressor.fit() needs y; write GPRegressor.fit(X, y)."
 
 
@@ -352,7 +356,9 @@ def test_likelihoods_of_numbers_predict():
     np.testing.assert_allclose(agp.Ordinal(3, edges=[-1.0, 1.0]).predict(mu, var).mean, 1.0)
     for likelihood in (agp.Ordinal(3), agp.Gaussian(), agp.StudentT()):
         said = answer(lambda one=likelihood: one.predict(mu, var), TypeError)
-        assert "yet; pass numbers, or call likelihood.from_data(variance)" in said
+        assert (
+            "give numbers when you construct it, or call likelihood.from_data(variance)" in said
+        )
 
 
 def test_weights_of_an_ensemble_may_be_a_tuple():

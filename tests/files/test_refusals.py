@@ -517,7 +517,7 @@ def test_places_that_cannot_be_written_are_named(tmp_path):
     for place, why in (("absent/model", "No such file or directory"), ("file/model", "Not a directory")):
         with pytest.raises(agp.errors.FileError, match=rf"{place} could not be written \({why}\)"):
             agp.save(SMALL, tmp_path / place)
-    with pytest.raises(agp.errors.FileError, match="folder is a folder, which no file may replace; name a new file"):
+    with pytest.raises(agp.errors.FileError, match="folder, because it is a folder; name an ordinary file"):
         agp.save(SMALL, tmp_path / "folder")
 
 

@@ -66,7 +66,7 @@ def test_error_rate_of_many_classes_counts_the_most_probable_one():
 
 @pytest.mark.parametrize("label", [-1.0, 3.0, 0.5])
 def test_error_rate_refuses_labels_that_are_no_class(label):
-    with pytest.raises(ValueError, match="whole numbers from 0 to 2"):
+    with pytest.raises(ValueError, match="a whole number from 0 to 2"):
         error_rate(np.full((2, 3), 1 / 3), np.array([[0.0], [label]]))
 
 
@@ -130,7 +130,7 @@ def test_reliability_of_more_classes_is_that_of_the_most_probable_one():
     found = reliability(probability, np.asarray([[0.0], [2.0], [2.0]]), 2)
     np.testing.assert_allclose(found.predicted, [0.4, 0.725])
     np.testing.assert_allclose(found.observed, [1.0, 0.5])
-    with pytest.raises(ValueError, match="labels must be whole numbers from 0 to 2"):
+    with pytest.raises(ValueError, match="must be a whole number from 0 to 2"):
         reliability(probability, np.full((3, 1), 7.0))
     with pytest.raises(ValueError, match="bins is 0"):
         reliability(probability, np.zeros((3, 1)), 0)

@@ -16,7 +16,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed: not execut
 from agp.estimators import GPRegressor
 
 ROOT = Path(agp.__file__).parent
-FRAMES, FILES = 16, 27
+FRAMES, FILES = 16, 28
 """The deepest nesting of functions of the package in a prediction, and the files that these functions are in."""
 FRAMES_TO_EVIDENCE = 21
 """The nesting at which a fit first computes the evidence of a model."""

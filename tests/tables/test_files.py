@@ -112,7 +112,7 @@ def test_parquet_and_arrays(tmp_path):
         ("t.csv", b"a,b\n1,2\n1,2,3,4\n", "line 3 has 4 cells, but should have 2"),
         ("t.csv", b"a,b,b\n1,2,3\n", "has 2 columns named 'b'; give each column a different name"),
         ("t.csv", b"PK\x03\x04\0\0\0", "is not text; save the table as text, Parquet or npz"),
-        ("t.docx", b"PK", "is not a table that can be read; save it as one of .csv, .tsv"),
+        ("t.docx", b"PK", "is not a table that can be read; save it as .csv, .tsv"),
         ("t.parquet", b"a,b\n", "cannot be read as a Parquet file"),
         ("t.npz", b"a,b\n", "is not an npz file of plain arrays"),
     ],

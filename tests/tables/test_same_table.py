@@ -181,9 +181,9 @@ def test_texts_of_numbers_are_numbers():
 
 
 TARGETS = {
-    "percentages": (lambda y: f"{y:.2f}%", "percentages as text, such as "),
-    "decimal commas": (lambda y: f"{y:.3f}".replace(".", ","), "commas read as decimal marks"),
-    "money": (lambda y: f"€{1e4 * y:,.2f}", "amounts of money as text"),
+    "percentages": (lambda y: f"{y:.2f}%", "percentages as text, where "),
+    "decimal commas": (lambda y: f"{y:.3f}".replace(".", ","), "is read as 0."),
+    "money": (lambda y: f"€{1e4 * y:,.2f}", "amounts in € as text"),
 }
 
 
@@ -216,7 +216,9 @@ def test_words_and_stray_texts_of_targets_are_refused():
     words, stray = ["low", "high"] * (N // 2), [*(f"{i}%" for i in range(N - 1)), "x"]
     with pytest.raises(ValueError, match="y holds text; convert it to numbers"):
         GPRegressor().fit(FRAME[["a"]], pd.Series(words))
-    with pytest.raises(ValueError, match=f"column 'y' has 'x' in row {N - 1}, which is not a percentage; correct it"):
+    with pytest.raises(
+        ValueError, match=f"column 'y' has 'x' in row {N - 1} .counted from 0., which is not a percentage; correct it"
+    ):
         GPRegressor().fit(FRAME[["a"]], pd.Series(stray, name="y"))
 
 

@@ -398,10 +398,10 @@ def test_files_that_are_no_checkpoints_are_refused(written, kind):
         written.mkdir()
     if kind == "pickle":
         written.write_bytes(pickle.dumps({"a": np.ones(3)}))
-    reason = "is a folder, which no file may replace; name a new file"
+    reason = ", because it is a folder; name an ordinary file"
     if kind != "directory":
-        reason = "is not a checkpoint of agp .*; name another file, or remove it"
-    with pytest.raises(ValueError, match=rf"run\.safetensors {reason}"):
+        reason = " is not a checkpoint of agp .*; name another file, or remove it"
+    with pytest.raises(ValueError, match=rf"run\.safetensors{reason}"):
         train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written)
 
 
