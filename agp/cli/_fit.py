@@ -156,7 +156,9 @@ def _run(a: argparse.Namespace) -> int:
     own = {name: x[~test] for name, x in known.items()}
     with data.table.places(data.rows[~test]), show_progress(a) as tracker:
         estimator, lines = train_estimator(a, tracker, data.task, data.X[~test], data.y[~test], **own)
-    about = Notes(Path(a.table).name, a.target, data.task, int((~test).sum()), exposure=a.exposure or "", noise=a.noise)
+    decimal = "" if data.table.dialect is None else data.table.dialect.decimal
+    of_rows = {"exposure": a.exposure or "", "noise": a.noise}
+    about = Notes(Path(a.table).name, a.target, data.task, int((~test).sum()), decimal=decimal, **of_rows)
     write_model(a, estimator, about)  # nothing that follows can lose the model
     say(a, *lines)
     if test.any():

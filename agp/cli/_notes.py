@@ -23,6 +23,9 @@ class Notes:
     noise: list[str] = field(default_factory=list)
     """The names of the columns with the standard deviations of measurement errors, one for each target."""
 
+    decimal: str = ""
+    """The decimal mark of the table, if it is text."""
+
     @property
     def of_rows(self) -> list[str]:
         """The names of the columns that are known of the rows, but are neither inputs nor targets."""
@@ -50,7 +53,7 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
         raise FileError(f"{path} holds a model without column names; use it in Python with agp.load.")
     try:
         notes = Notes(**found) if found else Notes("", [], "classification" if "classes_" in here else "regression", 0)
-        texts = [notes.table, notes.task, notes.exposure, *notes.targets, *notes.noise]
+        texts = [notes.table, notes.task, notes.exposure, notes.decimal, *notes.targets, *notes.noise]
         sound = isinstance(notes.targets, list) and isinstance(notes.noise, list)
         sound &= all(isinstance(text, str) for text in texts) and len(notes.noise) in (0, len(notes.targets))
         sound &= all(type(x) in (int, float) for x in (notes.rows, *notes.scores.values()))

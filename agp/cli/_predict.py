@@ -125,7 +125,7 @@ def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[Tabl
     texts = [name for name, kind in columns.kinds.items() if kind != NUMBER]  # such as "007"
     if "classes_" in vars(estimator) and are_texts(estimator.classes_):
         texts += notes.targets
-    table = read_table(path, texts=texts)
+    table = read_table(path, texts=texts, decimal=notes.decimal)
     there = {*table.frame.columns}
     for name in columns.kinds:
         if name not in there:

@@ -21,7 +21,7 @@ from agp.estimators._arrays import as_output, fill_masked, is_foreign, on_host, 
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._distribution import At, Distribution
 from agp.estimators._inputs import convert_training_inputs, move_array
-from agp.estimators._observations import Observations, row_numbers
+from agp.estimators._observations import Observations, row_numbers, score_weights
 from agp.estimators._validation import check_each_row, check_lengths, explain_refusals
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import Method
@@ -161,10 +161,9 @@ class GPClassifier(ClassifierMixin, Distribution):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy: the fraction of rows with a correct label, weighted if weights are given."""
         labels, found = on_host(self._labels(X, y)), on_host(self.predict(X))
-        if sample_weight is not None:
-            check_each_row("sample_weight", sample_weight)
+        weights = score_weights(sample_weight, found)
         with explain_refusals("y"):
-            return float(accuracy_score(labels, found, sample_weight=on_host(sample_weight)))
+            return float(accuracy_score(labels, found, sample_weight=weights))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -99,6 +99,16 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
     return asarray_in_range(name, numbers, X, positive=positive)
 
 
+def score_weights(given: Any, X: Any) -> Any:
+    """Return the weights [N] of a score of the rows X as a NumPy array, or None. Raise an error if they do not fit."""
+    if given is None:
+        return None
+    numbers = _host_numbers("sample_weight", given, X)
+    if numbers.ndim != 1:
+        raise ValueError(f"sample_weight has shape {numbers.shape}, but must be 1D, with one number for each row.")
+    return numbers
+
+
 def noise_variances(given: Any, X: Array, targets: int) -> Array | None:
     """Convert noise variances [N] or [N, K] to columns with the library and dtype of X; return None if none are given.
 

@@ -15,12 +15,11 @@ from agp.estimators._arrays import (
     fill_masked,
     floating,
     is_foreign,
-    on_host,
     refuse_cells,
     refuse_words,
 )
 from agp.estimators._inputs import move_array
-from agp.estimators._observations import Observations
+from agp.estimators._observations import Observations, score_weights
 from agp.estimators._validation import check_each_row, check_lengths, explain_refusals
 from agp.inspection import fill_missing_objects
 from agp.repairs import outside
@@ -71,10 +70,7 @@ def score_targets(known: Any, found: Any, weight: Any, *, missing: bool) -> floa
     if known.shape[1] != found.shape[1]:
         columns = count_of(found.shape[1], "column")
         raise ValueError(f"y has shape {known.shape}, but must have {columns}, as in training.")
-    if weight is not None:
-        check_each_row("sample_weight", weight)
-        weight = on_host(weight)
-        check_lengths("sample_weight", weight, found)
+    weight = score_weights(weight, found)
     if not missing:
         with explain_refusals("y"):
             return float(r2_score(known, found, sample_weight=weight))

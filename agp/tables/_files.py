@@ -58,7 +58,7 @@ class TableFile:
             raise ValueError(f"{self.path}: {error if row is None else error.at(self.place(row))}") from error
 
 
-def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
+def read_table(path: str | Path, *, texts: Iterable[str] = (), decimal: str = "") -> TableFile:
     """Read a table from a file of text, Parquet, Arrow, JSON lines or NumPy arrays, or from a spreadsheet.
 
     Text files have one header line. They may begin with a byte-order mark, blank lines and comments (`#`), and may
@@ -74,6 +74,10 @@ def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
         Columns to read as text even if all of their cells look like numbers, such as "007". They are ignored unless
         the file is a text file.
 
+    decimal
+        The decimal mark of another text file with the same columns, such as the training table, which decides whether
+        "1.234" and "1,234" are about one or a thousand if the cells of the file do not.
+
     Raises
     ------
     ValueError
@@ -84,7 +88,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
     file, kind = Path(path), ending_of(path)
     check_file(file)
     if kind.startswith(TEXT):
-        found = TableFile(str(path), *read_text(file, set(texts)))
+        found = TableFile(str(path), *read_text(file, set(texts), decimal))
     elif kind in PARQUET:
         found = TableFile(str(path), nw.from_native(_parquet(file)))
     elif kind in ARROW:
@@ -169,7 +173,7 @@ def _json(path: Path) -> Any:
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line) if line.strip() else {}
-            except ValueError as error:
+            except (RecursionError, ValueError) as error:
                 raise ValueError(f"{path}: line {number} is not JSON ({_first_line(error)}); correct it.") from error
             if not isinstance(row, dict):
                 raise ValueError(f'{path}: line {number} is not an object of JSON, such as {{"x": 1}}; correct it.')

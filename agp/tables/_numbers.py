@@ -17,8 +17,11 @@ CURRENCY = r"[$¢-¥฿\u20a0-\u20c0]"
 """Matches the signs of currencies in Unicode that are in use."""
 SIGN = r"[-+\u2212]"
 WORD = r"(?![eE][-+]?\d)[^\W\d_]{1,12}[²³]?"
-UNIT = rf"°\s?[CFK]?|{WORD}\.?(?:[/*·]{WORD})?(?:\^?-?\d)?"
+UNIT = rf"°\s?[CFK]?|{WORD}\.?(?:[/*·]{WORD})?(?:\^-?\d|-?[1-4])?"
 """Matches units such as "kg", "km/h", "°C" and "m^2"."""
+MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+NO_UNIT = re.compile(rf"[dDxX][-+]?\d+|[aApP]\.?[mM]\.?|[A-Z][a-z]{{2,}}.*|(?i:{MONTHS})[a-z]*\.?")
+"""Matches what follows numbers but is no unit, as in "1.5D-3", "4x4", "7 am", "3 Series" and "12 mar"."""
 PARTS = re.compile(
     rf"(\()?({SIGN})?\s*({CURRENCY})?\s*({SIGN})?"  # an opening parenthesis, a sign, a unit, a sign
     rf"([.,]?\d(?:[\d.,'’\s]*[\d.,])?(?:[eE][-+]?\d+)?)\s*({PERCENT}|{CURRENCY}|{UNIT})?(\))?"  # digits, a unit
@@ -124,7 +127,8 @@ def _count(reading: Reading) -> int:
 
 def plain_number(text: str) -> float | None:
     """Return the number in a text without surrounding blanks, 1 or 0 for "true" or "false", and None otherwise."""
-    return float(text) if PLAIN_NUMBER.fullmatch(text) else TRUTHS.get(text.lower())
+    number = float(text) if PLAIN_NUMBER.fullmatch(text) else TRUTHS.get(text.lower())
+    return None if number is None or math.isinf(number) else number  # such as "1e400"
 
 
 def describe_numbers(texts: Sequence[str], reading: Reading) -> str:
@@ -174,7 +178,7 @@ def _parts(text: str) -> tuple[bool, str, str] | None:
     signs, units = [x for x in (opened, sign, inner) if x], [x for x in (before, after) if x]
     if after and digits[:2].isdecimal() and digits[0] == "0" and Style(".", after).is_measure:
         return None  # a code, such as "0012a"
-    if len(signs) > 1 or len(units) > 1 or (opened is None) != (closed is None):
+    if len(signs) > 1 or len(units) > 1 or (opened is None) != (closed is None) or any(map(NO_UNIT.fullmatch, units)):
         return None
     return bool(signs) and signs[0] != "+", "".join(units), digits
 
@@ -189,7 +193,7 @@ def _numbers(parts: Sequence[tuple[bool, str, str] | None], style: Style) -> lis
             continue
         digits = part[2].replace(match["gap"] or between, "")
         number = float(digits.replace(",", "."))
-        found.append(-number if part[0] else number)
+        found.append(None if math.isinf(number) else -number if part[0] else number)
     return found
 
 

@@ -34,6 +34,8 @@ DECIMAL_COMMA = re.compile(r"\s*[-+]?(?:\d*|[1-9]\d{0,2}(?:\.\d{3})+),\d+\s*")
 DECIMAL_POINT = re.compile(r"\s*[-+]?\d*\.\d+([eE].*)?\s*")
 GROUPED = re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:\.\d{3})+\s*")
 """Matches whole numbers whose points may separate thousands, such as "1.234"."""
+THOUSANDS = re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:,\d{3})+\s*")
+"""Matches whole numbers whose commas may separate thousands, such as "1,234"."""
 COMMENT = re.compile(r"\s*#+[ ]*")
 MAX_CELL_CHARS = 80
 LARGEST_CELL = 2**31 - 1
@@ -53,6 +55,8 @@ class Dialect(NamedTuple):
     """The number of lines before the header."""
     mark: int = 0
     """The number of characters of the header's line before its first name, as in "# x y"."""
+    named: bool = False
+    """Whether each row begins with a cell that has no name in the header, such as the name of the row."""
 
 
 # -- streams of bytes and characters ----------------------------------------------------------------------------------
@@ -120,10 +124,13 @@ def _without_cell_limit() -> Iterator[None]:
 # -- the dialect ------------------------------------------------------------------------------------------------------
 
 
-def read_text(path: Path, texts: set[str]) -> tuple[Any, tuple[str, ...], Dialect]:
-    """Read a text file. Return a narwhals data frame, remarks on how it was read, and its dialect."""
+def read_text(path: Path, texts: set[str], decimal: str = "") -> tuple[Any, tuple[str, ...], Dialect]:
+    """Read a text file. Return a narwhals data frame, remarks on how it was read, and its dialect.
+
+    `decimal` is the decimal mark of another file with the same columns, which decides if the cells do not.
+    """
     with _without_cell_limit():
-        dialect, lines, comments = _sniff(path)
+        dialect, lines, comments = _sniff(path, decimal)
         names = [name.strip() for name in _cells(lines[:1], dialect)[0]]
     if all(NUMBER.fullmatch(name) for name in names):
         hint = ", or a separator other than , ; | and tab" if len(names) == 1 else ""
@@ -139,10 +146,10 @@ def read_text(path: Path, texts: set[str]) -> tuple[Any, tuple[str, ...], Dialec
         notes.append(f"comment lines before the header that are skipped: {comments}")
     if dialect.decimal == ",":
         notes.append("numbers have decimal commas")
-    if not isinstance(frame.index, require("pandas", "reading tables needs", "cli").RangeIndex):
-        if frame.index.nlevels > 1:
-            raise _length_error(path, dialect.before + 2, len(names) + frame.index.nlevels, len(names))
-        frame = frame.reset_index(drop=True)  # each row has one cell more than the header
+    if dialect.mark:
+        notes.append(f"the names of the columns are those of the comment in line {dialect.before + 1}")
+    if dialect.named:
+        frame = frame.reset_index(drop=True)
         notes.append("the first cell of each row has no name in the header and is left out")
     frame.columns = [f"{name}".strip() for name in frame.columns]
     twice, count = max(((name, n) for name, n in Counter(names).items() if name), key=lambda x: x[1], default=("", 1))
@@ -159,7 +166,7 @@ def _length_error(path: Path, line: int, found: int, expected: int) -> ValueErro
     )
 
 
-def _sniff(path: Path) -> tuple[Dialect, list[str], int]:
+def _sniff(path: Path, usual: str) -> tuple[Dialect, list[str], int]:
     """Infer the dialect of a text file. Return it, the header with the next lines, and the number of comments."""
     with open_binary(path) as file:
         start = file.read(4096)
@@ -187,19 +194,43 @@ def _sniff(path: Path) -> tuple[Dialect, list[str], int]:
     separator, fields = _separator(lines)
     dialect = dialect._replace(separator=separator)
     rows = _cells(lines, dialect)
-    cells = [cell for row in rows[1:] for cell in row] if separator != "," else []
-    comma = any(map(DECIMAL_COMMA.fullmatch, cells))
-    decimal = "," if comma and all(map(GROUPED.fullmatch, filter(DECIMAL_POINT.fullmatch, cells))) else "."
-    longer = [row for row in rows[1:] if len(row) == fields + 1]
-    trailing = len(rows) > 1 and len(longer) == len(rows) - 1 and not any(row[-1].strip() for row in longer)
-    return dialect._replace(decimal=decimal, trailing=trailing), lines, len(comments)
+    decimal = _decimal_mark(rows[1:], separator, usual)
+    complete = rows[1:-1] if len(lines) == SAMPLE and len(rows) > 2 else rows[1:]  # the last row may go on
+    longer = [row for row in complete if len(row) == fields + 1]
+    is_longer = 0 < len(longer) == len(complete)
+    trailing = is_longer and not any(row[-1].strip() for row in longer)
+    if complete and not is_longer and len(complete[0]) > fields:  # pandas would shift the cells of all rows
+        line = [*itertools.islice(_lines_of_rows(path, dialect), 2)][-1]
+        raise _length_error(path, line, len(complete[0]), fields)
+    dialect = dialect._replace(decimal=decimal, trailing=trailing, named=is_longer and not trailing)
+    return dialect, lines, len(comments)
+
+
+def _decimal_mark(rows: list[list[str]], separator: str, usual: str) -> str:
+    """Return the decimal mark of a file: a comma if some cells have one that cannot separate thousands.
+
+    In files with semicolons, which programs write where the comma is the decimal mark, it may also separate three
+    digits, as in "1,234", unless the column has whole numbers as well. If the cells do not decide, `usual` does.
+    """
+    columns = [*itertools.zip_longest(*rows, fillvalue="")] if separator != "," else []
+    points = [cell for column in columns for cell in column if DECIMAL_POINT.fullmatch(cell)]
+    if not columns or not all(map(GROUPED.fullmatch, points)):
+        return "."
+    likely = usual == ","
+    for column in columns:
+        commas = [cell for cell in column if DECIMAL_COMMA.fullmatch(cell)]
+        if not all(map(THOUSANDS.fullmatch, commas)):
+            return ","
+        numbers = [cell for cell in column if NUMBER.fullmatch(cell) or cell in commas]
+        likely |= separator == ";" and not usual and 0 < len(commas) == len(numbers)
+    return "," if likely else "."
 
 
 def _mark_of_header(comment: str, lines: list[str], dialect: Dialect) -> int | None:
     """Return how many characters of a comment are before the names of the columns, or None if it is no header.
 
-    It is one if it has as many cells as the lines after it, and the first of them seems to be a row: it contains a
-    number, or nothing that distinguishes it from the others.
+    It is one if it has as many cells as the lines after it, and the first of them seems to be a row: it has numbers
+    where the others have them or, in a table without numbers, the cells of the comment are single words.
     """
     opening = COMMENT.match(comment)
     assert opening is not None
@@ -207,10 +238,13 @@ def _mark_of_header(comment: str, lines: list[str], dialect: Dialect) -> int | N
     if not lines:
         return mark
     rows = _cells(lines, dialect)
-    numbers = [any(map(NUMBER.fullmatch, row)) for row in rows]
-    count = len(_cells([comment[mark:]], dialect)[0]) if comment[mark:].strip() else 0
-    counts = (len(rows[0]), len(rows[0]) - 1) if all(map(NUMBER.fullmatch, rows[0])) else (len(rows[0]),)
-    return mark if count and count in counts and (numbers[0] or not any(numbers)) else None
+    kinds = [[NUMBER.fullmatch(cell) is not None for cell in row] for row in rows]
+    names = _cells([comment[mark:]], dialect)[0] if comment[mark:].strip() else []
+    counts = (len(rows[0]), len(rows[0]) - 1) if all(kinds[0]) else (len(rows[0]),)
+    is_row = any(kinds[0]) and (len(rows) == 1 or any(kind == kinds[0] for kind in kinds[1:]))
+    is_row |= not any(map(any, kinds)) and all(len(name.split()) == 1 for name in names)
+    is_named = len(names) in counts and not any(":" in name for name in names)
+    return mark if names and is_named and is_row else None
 
 
 def _encoding(path: Path, start: bytes) -> str:
@@ -249,7 +283,8 @@ def _separator(lines: list[str]) -> tuple[str, int]:
     if best[1] > 1 or not lines:
         return best
     counts = [len(line.split()) for line in lines]
-    return (BLANKS, counts[0]) if counts[0] > 1 and len(set(counts[1:])) < 2 else best
+    even = len(set(counts[1:])) < 2 and all(n in (counts[0], counts[0] + 1) for n in counts[1:])
+    return (BLANKS, counts[0]) if counts[0] > 1 and even else best
 
 
 def _cells(lines: Iterable[str], dialect: Dialect) -> list[list[str]]:

@@ -231,8 +231,9 @@ class Lines:
 
 
 def _write_error(line: str) -> None:
-    sys.stderr.write(line)
-    sys.stderr.flush()
+    if sys.stderr is not None:  # programs without a console have none
+        sys.stderr.write(line)
+        sys.stderr.flush()
 
 
 def _file_writer(path: Path) -> Callable[[str], None]:
@@ -375,7 +376,7 @@ class Tracker:
         if self.limits:
             limit = max(min(self.limits) - now, 0.0)
             found = limit if found is None else min(found, limit)
-        return found
+        return found if found is not None and math.isfinite(found) else None
 
     def state(self) -> State:
         """Return what is known now."""
@@ -445,7 +446,7 @@ def track(progress: Any, log: Any = None) -> Iterator[Tracker]:
         outputs: list[Any] = []
         if isinstance(progress, (str, os.PathLike)):
             outputs.append(Lines(_file_writer(Path(progress)), 0.0))
-        elif not isinstance(progress, (bool, int, np.bool_)):
+        elif progress is not None and not isinstance(progress, (bool, int, np.bool_)):
             raise TypeError(f"progress is shown with True or the path of a log file, not {progress!r:.80}; pass one.")
         elif progress:
             outputs.append(stack.enter_context(_screen()))

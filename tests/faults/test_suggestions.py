@@ -356,9 +356,7 @@ def test_likelihoods_of_numbers_predict():
     np.testing.assert_allclose(agp.Ordinal(3, edges=[-1.0, 1.0]).predict(mu, var).mean, 1.0)
     for likelihood in (agp.Ordinal(3), agp.Gaussian(), agp.StudentT()):
         said = answer(lambda one=likelihood: one.predict(mu, var), TypeError)
-        assert (
-            "give numbers when you construct it, or call likelihood.from_data(variance)" in said
-        )
+        assert "give numbers when you construct it, or call likelihood.from_data(variance)" in said
 
 
 def test_weights_of_an_ensemble_may_be_a_tuple():
