@@ -377,7 +377,7 @@ def test_a_function_may_give_all_rows():
     [
         (lambda X: X[:, :1], "has shape .60, 1., but X has shape .60, 2."),
         (lambda X: np.concatenate([X, X]), "at most"),
-        (lambda X: X[:0], "it is empty"),
+        (lambda X: X[:0], "must not be empty"),
         (lambda X: X.astype("float32"), "has dtype float32, X has float64"),
         (lambda X: X * np.nan, "NaN or infinite"),
         (lambda X: None, "is None, but must be an array"),

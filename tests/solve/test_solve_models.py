@@ -131,7 +131,7 @@ REFUSED = {
     "columns of an empty O": ({"Z": Z, "O": np.zeros((0, 3))}, ValueError, r"O has shape \(0, 3\), and Z has \(5, 2\)"),
     "columns of both": ({"Z": Z[:, :1], "O": O[:, :1]}, ValueError, "Z has 1 column, but X has 2 columns"),
     "a vector O": ({"Z": Z, "O": O[:, 0]}, ValueError, r"O has shape \(3,\)"),
-    "an empty Z": ({"Z": Z[:0], "O": O}, ValueError, r"Z has shape \(0, 2\), so it is empty"),
+    "an empty Z": ({"Z": Z[:0], "O": O}, ValueError, r"Z has shape \(0, 2\), but must not be empty"),
     "NaN in O": ({"Z": Z, "O": math.nan * O}, ValueError, "O has 6 NaN or infinite entries"),
     "precision of O": ({"Z": Z, "O": O.astype(np.float32)}, TypeError, "O has dtype float32, X has float64"),
     "a list": ({"Z": Z, "O": O.tolist()}, TypeError, "O is a list, not an array of a known library"),
