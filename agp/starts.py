@@ -160,7 +160,8 @@ def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.fl
     counts = np.diff([*starts, N])[:, None, None]
     order = np.argsort(X, axis=0, kind="stable")  # [N, D]
     sums = np.add.reduceat(deviation[order], starts, axis=0)  # [bins, D, Q]
-    share = np.sum(sums**2 / counts, axis=0) / np.sum(deviation**2, axis=0)
+    total = np.sum(deviation**2, axis=0)
+    share = np.sum(sums**2 / counts, axis=0) / np.where(total > 0.0, total, 1.0)
     told = np.maximum(1.0 - (1.0 - share) * (N - 1) / (N - bins), 0.0).mean(axis=1)
     return told / told.max() if told.max() > 0.0 else np.ones_like(told)
 
