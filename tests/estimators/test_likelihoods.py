@@ -318,12 +318,3 @@ def test_tensors_of_classes_in_an_order_come_back_as_tensors():
     np.testing.assert_allclose(
         found.predict_proba(X), GPClassifier(likelihood="ordinal", **QUICK).fit(X, LEVEL).predict_proba(X), rtol=1e-6
     )
-
-
-def test_targets_that_a_sample_holds_only_once_start_without_warnings():
-    from agp.starts import _relevance
-
-    X = np.random.default_rng(2).integers(0, 2, (27, 3)).astype(float)
-    with np.errstate(all="raise"):
-        np.testing.assert_array_equal(_relevance(X, np.zeros((27, 1))), np.ones(3))
-        assert _relevance(X, X[:, :1]).tolist()[0] == 1.0

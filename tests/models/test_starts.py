@@ -449,3 +449,12 @@ def test_the_periodogram_is_the_share_of_the_variance_that_least_squares_explain
         rest = y - basis @ np.linalg.lstsq(basis, y)[0]
         found = agp.starts.periodogram(X[:, 0], y[:, None], np.asarray([frequency]))
         np.testing.assert_allclose(found, 1.0 - rest @ rest / (y @ y), rtol=1e-6)
+
+
+def test_targets_that_a_sample_holds_only_once_start_without_warnings():
+    from agp.starts import _relevance
+
+    X = np.random.default_rng(2).integers(0, 2, (27, 3)).astype(float)
+    with np.errstate(all="raise"):
+        np.testing.assert_array_equal(_relevance(X, np.zeros((27, 1))), np.ones(3))
+        assert _relevance(X, X[:, :1]).tolist()[0] == 1.0
