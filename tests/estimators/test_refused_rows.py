@@ -157,3 +157,9 @@ def test_relevance_if_the_kernel_with_the_largest_density_is_not_averaged():
         warnings.simplefilter("ignore", NoSignalWarning)
         models = [GPRegressor(random_state=0).fit(pd.DataFrame({"age": age, "b": b}), y[k:] + y[:k]) for k in (3, 4)]
     assert any(not kernel_relevance(model).lengthscales for model in models)
+
+
+@pytest.mark.parametrize("name", [pd.Timestamp("2020"), ("a", 1), 1.5, 7, True, "a"])
+def test_the_column_of_noise_groups_of_an_array_is_a_number(name):
+    with pytest.raises(ValueError, match="X is an array; pass the number of a column, from 0 to 1"):
+        GPRegressor(noise_by=name).fit(X.to_numpy(), Y)
