@@ -261,7 +261,7 @@ class GPClassifier(ClassifierMixin, Distribution):
             labels = column_or_1d(plain_labels(y), warn=True)
         check_lengths("y", labels, X)
         with explain_refusals("y"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of scikit-learn, about many classes
+            warnings.simplefilter("ignore")  # of scikit-learn, about many classes, and of casts of infinite labels
             check_classification_targets(labels)
         return labels
 

@@ -96,7 +96,7 @@ def check_column(regressor: Any) -> None:
     by = f"noise_by is {asked!r}, but"
     if encoder is None or encoder.columns is None:
         count = regressor.n_features_in_
-        if isinstance(asked, bool) or not isinstance(asked, Integral) or not 0 <= asked < count:
+        if isinstance(asked, bool) or not isinstance(asked, Integral) or not 0 <= int(asked) < count:
             raise ValueError(
                 f"{by} X is an array; pass the number of a column, from 0 to {count - 1}, or a data frame."
             )
