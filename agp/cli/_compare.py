@@ -23,9 +23,10 @@ from agp.cli._fit import (
 )
 from agp.cli._predict import Asked, answers, check_table_output, score_predictions, write_table
 from agp.cli._terminal import ERRORS, FRACTION, add_command, in_shell, one_of, print_table, say
+from agp.errors import count_of
 from agp.kernels import kernel_or_auto
 from agp.methods import METHODS
-from agp.training import Piece, Tracker
+from agp.training import Piece, Score, Tracker
 
 HELP = """usage: agp compare [TABLE --target COLUMN] [options]
 Train several methods on a table (.csv, .parquet, .npz), and compare the errors
@@ -136,7 +137,11 @@ def _add_rows(a: argparse.Namespace, tracker: Tracker, data: Examples, rows: lis
     with tracker.inside([Piece(" ".join(task), 1.0) for task in tasks], in_seconds=False):
         _add_tasks(a, tracker, data, rows, tasks)
         failed = sum("error" in row for row in rows)
-        tracker.conclude(f"{len(rows)} methods were compared" + (f", and {failed} of them failed" if failed else ""))
+        kind = "label" if data.task == "classification" else "error" if gaussian else "fit"
+        best = min((row["NLPD"] for row in rows if "NLPD" in row), default=np.inf)
+        tracker.score = lambda: Score(kind).describe(-best)  # of held-out rows, not of the last training
+        which = f", of which {failed} failed" if failed else ""
+        tracker.conclude(f"{count_of(len(rows), 'training')} compared{which}")
 
 
 def _add_tasks(

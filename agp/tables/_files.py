@@ -73,7 +73,6 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), decimal: str = ""
     texts
         Columns to read as text even if all of their cells look like numbers, such as "007". They are ignored unless
         the file is a text file.
-
     decimal
         The decimal mark of another text file with the same columns, such as the training table, which decides whether
         "1.234" and "1,234" are about one or a thousand if the cells of the file do not.

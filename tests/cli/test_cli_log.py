@@ -29,7 +29,7 @@ COMPARE = ["compare", "t.csv", "--target", "y", "--method", "gpr", "wsvgp", "--m
 
 @pytest.mark.parametrize(
     ("call", "ending"),
-    [(FIT, "ended: converged"), (COMPARE, "ended: 2 methods were compared"), ([*FIT, "-q"], "ended")],
+    [(FIT, "ended: converged"), (COMPARE, "ended: 2 trainings compared"), ([*FIT, "-q"], "ended")],
 )
 def test_a_log_file_is_appended_to(call, ending, tmp_path, status_of):
     log = tmp_path / "fit.log"

@@ -163,3 +163,24 @@ def test_relevance_if_the_kernel_with_the_largest_density_is_not_averaged():
 def test_the_column_of_noise_groups_of_an_array_is_a_number(name):
     with pytest.raises(ValueError, match="X is an array; pass the number of a column, from 0 to 1"):
         GPRegressor(noise_by=name).fit(X.to_numpy(), Y)
+
+
+def test_infinite_labels_are_refused_without_a_warning():
+    with pytest.raises(ValueError, match="y holds numbers that are no labels|infinity|inf"):
+        GPClassifier(kernel="rbf").fit(X, np.where(Y > 0.0, np.inf, Y))
+
+
+WEIGHTS = {
+    "missing": (np.where(np.arange(20) == 3, np.nan, 1.0), "sample_weight contains NaN"),
+    "too few": (np.ones(5), "X has 20 rows, but sample_weight has 5"),
+    "several columns": (np.ones((20, 2)), "sample_weight has shape \\(20, 2\\), but must be 1D"),
+    "a number": (2.0, "sample_weight is 2.0"),
+}
+
+
+@pytest.mark.parametrize("case", WEIGHTS)
+def test_weights_of_scores_are_told_by_their_name(model, case):
+    weights, message = WEIGHTS[case]
+    for one, y in ((model, Y), (GPClassifier(kernel="rbf", random_state=0).fit(X, LABELS), LABELS)):
+        with pytest.raises((TypeError, ValueError), match=message):
+            one.score(X, y, sample_weight=weights)
