@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_NAMES = 30
 """The maximum number of known names that a message lists."""
@@ -214,6 +215,20 @@ def check_call_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         check_call(f"{kind.__name__}.{f.__name__}", _signature_without_first(f), args[1:], kwargs)
     else:
         check_call(f.__name__, signature, args, kwargs)
+
+
+def explain_call(f: F, /) -> F:
+    """Decorate a public function, so that errors about its arguments are one sentence with a remedy."""
+
+    @wraps(f)
+    def explained(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return f(*args, **kwargs)
+        except TypeError:
+            check_call_of(f, args, kwargs)
+            raise
+
+    return explained  # type: ignore[return-value]
 
 
 # -- classes ----------------------------------------------------------------------------------------------------------

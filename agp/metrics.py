@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.backend import Array, to_numpy
-from agp.errors import count_of
+from agp.errors import count_of, explain_call
 
 __all__ = [
     "Reliability",
@@ -40,17 +40,20 @@ def _alike(*arrays: Array) -> list[np.ndarray]:
     return found
 
 
+@explain_call
 def nlpd(log_density: Array) -> float:
     """Return the mean negative log predictive density, in nats per datum, from log densities [N]."""
     return float(-np.mean(_on_host(log_density)[0]))
 
 
+@explain_call
 def rmse(mean: Array, y: Array) -> float:
     """Return the root mean squared error of means [N, P] for targets [N, P], in the units of the targets."""
     mean, y = _alike(mean, y)
     return float(np.sqrt(np.mean((mean - y) ** 2)))
 
 
+@explain_call
 def coverage(mean: Array, variance: Array, y: Array, level: float = 0.95) -> float:
     """Return the share of targets inside the central interval of N(mean, variance) at this level.
 
@@ -61,6 +64,7 @@ def coverage(mean: Array, variance: Array, y: Array, level: float = 0.95) -> flo
     return float(np.mean(np.abs(y - mean) <= NormalDist().inv_cdf(0.5 + 0.5 * level) * np.sqrt(variance)))
 
 
+@explain_call
 def interval_coverage(lower: Array, upper: Array, y: Array) -> float:
     """Return the share of targets inside closed intervals, ignoring NaN targets; all arrays are [N] or [N, P]."""
     lower, upper, y = _alike(lower, upper, y)
@@ -68,6 +72,7 @@ def interval_coverage(lower: Array, upper: Array, y: Array) -> float:
     return float(np.mean(((lower <= y) & (y <= upper))[known]))
 
 
+@explain_call
 def interval_score(lower: Array, upper: Array, y: Array, level: float = 0.9) -> float:
     """Return the mean score of central intervals with this level, in the units of the targets.
 
@@ -103,6 +108,7 @@ class Reliability(NamedTuple):
         return float(np.average(np.abs(self.predicted - self.observed), weights=self.counts))
 
 
+@explain_call
 def reliability(probability: Array, y: Array, bins: int = 10) -> Reliability:
     """Compute the reliability of predicted probabilities, in bins of equal width.
 
@@ -126,6 +132,7 @@ def reliability(probability: Array, y: Array, bins: int = 10) -> Reliability:
     return Reliability(predicted, observed, count[filled])
 
 
+@explain_call
 def error_rate(probability: Array, y: Array) -> float:
     """Return the share of labels that differ from the most probable class.
 

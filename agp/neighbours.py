@@ -35,9 +35,11 @@ FEW_INPUTS = 4
 FEW_ROWS = 2**20
 """The largest number of rows, times the number of columns and one, for which that takes less time than a tree, whose
 nodes are not in the caches."""
-MOST_INDICATORS = 32
-"""Categories with more levels than this are represented by random signs in so many columns, which keeps the distances
-of different levels up to a fifth or so, and those of equal levels exactly. Candidates are found by these distances."""
+MOST_INDICATORS, LEAST_INDICATORS, INDICATORS = 32, 4, 512
+"""Categories with more levels than the first number are represented by random signs in so many columns, which keeps the
+distances of different levels up to a fifth or so, and those of equal levels exactly. Candidates are found by these
+distances. With many categories, whose errors are averaged, each has fewer columns, at least the second number, so that
+all have about the third number."""
 MOST = 4096
 """The maximum number of inputs whose candidates are compared at the same time."""
 LARGEST = 1e38
@@ -158,7 +160,8 @@ class NeighbourSearch:
         xp = backend_of(X).xp
         numbers = [scaled[:, d : d + 1] for d in range(X.shape[1]) if d not in self._levels]
         codes = [xp.round(X[:, d : d + 1]) for d in self._levels]
-        places = [_places_of(X[:, d], count, self._factors[d]) for d, count in self._levels.items()]
+        most = min(MOST_INDICATORS, max(LEAST_INDICATORS, INDICATORS // len(self._levels)))
+        places = [_places_of(X[:, d], count, self._factors[d], most) for d, count in self._levels.items()]
         return xp.concat([*numbers, *codes, *places], axis=1)
 
     def _places(self, A: Array) -> Array:
@@ -339,17 +342,17 @@ class _SingleDistances:
         return np.nonzero(sizes <= last + 2.0 * bound)[0] if np.isfinite(last) and bound < LARGEST else None
 
 
-def _places_of(codes: Array, levels: int, factor: Array) -> Array:
-    """Return points [N, m] for codes [N] such that the distance between different levels is the factor.
+def _places_of(codes: Array, levels: int, factor: Array, most: int) -> Array:
+    """Return points [N, m] for codes [N], m <= most, such that the distance between different levels is the factor.
 
     Codes that are none of a level have a point of their own.
     """
     xp = backend_of(codes).xp
-    if levels < MOST_INDICATORS:
+    if levels < most:
         table = np.eye(levels + 1) / math.sqrt(2.0)
     else:
-        signs = generator(levels, 34).integers(0, 2, (levels + 1, MOST_INDICATORS)) - 0.5
-        table = signs * math.sqrt(2.0 / MOST_INDICATORS)
+        signs = generator(levels, 34).integers(0, 2, (levels + 1, most)) - 0.5
+        table = signs * math.sqrt(2.0 / most)
     places = xp.astype(xp.round(codes), xp.int64)
     places = xp.where((places < 0) | (places >= levels), levels, places)
     return factor * xp.take(asarray_like(table, codes), places, axis=0)

@@ -24,6 +24,7 @@ from agp.estimators._kernel_columns import number_columns
 from agp.estimators._noise_groups import with_groups
 from agp.estimators._observations import Observations
 from agp.estimators._saturation import saturate
+from agp.estimators._validation import check_parameters
 from agp.inducing import distinct_rows
 from agp.inspection import column_names
 from agp.kernels import kernel_or_auto
@@ -150,6 +151,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         tags.input_tags.allow_nan = self.missing == "impute"
         tags.array_api_support = True
         return tags
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name."""
+        check_parameters(self, params)
+        return super().set_params(**params)
 
     # -- what was learned -------------------------------------------------------------------------------------------
 

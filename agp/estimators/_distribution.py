@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.bounds import with_row_noise
 from agp.checks import check_level, check_levels, check_whole
+from agp.errors import explain_call
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
 from agp.estimators._observations import noise_variances, row_numbers
@@ -43,6 +44,7 @@ class Distribution(GPEstimator):
         found, host = at.predictor.quantile(at.X, check_levels(quantiles, "quantiles"), **at.known), at.host
         return self._reshape_targets(backend_of(found).xp.permute_dims(found, (1, 2, 0)), host=host)
 
+    @explain_call
     def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None, noise: Any = None) -> Any:
         """Return the ends of intervals that contain an observation with probability `level`, as an array [N, 2].
 

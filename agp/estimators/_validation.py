@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length
 
-from agp.errors import count_of, quote
+from agp.errors import count_of, name_remedy, quote
 from agp.estimators._arrays import on_host
 
 EXPLANATIONS = (
@@ -141,3 +142,18 @@ def _describe_names(given: list[Any], expected: list[Any]) -> str:
     if more:
         return f"X has the column {quote(more[0])}, without which the model was trained; leave it out."
     return "X has the training columns in another order; pass X[list(model.feature_names_in_)]."
+
+
+def check_parameters(estimator: BaseEstimator, given: Iterable[str]) -> None:
+    """Raise ValueError unless an estimator has these parameters. No parameter of agp has parameters of its own."""
+    known = estimator.get_params(deep=False)
+    for name in given:
+        own, _, inner = name.partition("__")
+        if own not in known:
+            remedy = name_remedy(own, known, "its parameters are")
+            raise ValueError(f"Invalid parameter {quote(own)} for {type(estimator).__name__}; {remedy}")
+        if inner:
+            raise ValueError(
+                f"Invalid parameter {quote(name)}: {own} is {known[own]!r:.60}, which has no parameters to set; set "
+                f"{own} to a new value."
+            )

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from agp.backend import Array, backend_of
 from agp.checks import check_whole
+from agp.errors import explain_call
 from agp.inspection._subject import NEAR, Z95, Host, host, of_function, subject_of, with_fewer_neighbours
 from agp.inspection._table import Table, as_table, in_days, like_values
 from agp.likelihoods import Transformed
@@ -45,6 +46,7 @@ class Effect(NamedTuple):
     """Whether the column contains numbers or times, not categories."""
 
 
+@explain_call
 def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples: int = 100, seed: int = 0) -> Effect:
     """Compute the partial dependence on a column: the average prediction if all rows have the same value in the column.
 

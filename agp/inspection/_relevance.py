@@ -9,7 +9,7 @@ import numpy.typing as npt
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_whole
-from agp.errors import count_of, require
+from agp.errors import count_of, explain_call, require
 from agp.inducing import Inducing, Points
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of, with_fewer_neighbours
 from agp.kernels import Kernel, Overlap, Stationary, pair_rows, variance_shares
@@ -80,6 +80,7 @@ class PermutationImportance(NamedTuple):
 # -- by the kernel ----------------------------------------------------------------------------------------------------
 
 
+@explain_call
 def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int = 0) -> KernelRelevance:
     """Compute the fraction of the prior variance that depends on each column, and the lengthscales, with error bars.
 
@@ -265,6 +266,7 @@ def _sample(X: Array, y: Any, *others: Array, count: int, seed: int) -> tuple[An
 # -- by permutation ---------------------------------------------------------------------------------------------------
 
 
+@explain_call
 def permutation_importance(
     model: Any, X: Any = None, y: Any = None, /, *, repeats: int = 10, max_rows: int = 500, seed: int = 0
 ) -> PermutationImportance:

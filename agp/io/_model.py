@@ -10,7 +10,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, Backend, backend_of, get_backend, like
 from agp.checks import check_leaf_like
-from agp.errors import BackendError, FileError, NonFiniteError, NotPositiveDefiniteError
+from agp.errors import BackendError, FileError, NonFiniteError, NotPositiveDefiniteError, explain_call
 from agp.io._atomic import explain_write_errors, remove_leftovers, write_atomically
 from agp.io._checkpoint import arrays_by_path
 from agp.io._classes import known_classes
@@ -67,6 +67,7 @@ def register_kind(name: str, kind: Kind) -> None:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
+@explain_call
 def save(model: Any, path: str | Path) -> None:
     """Save a model, or a part of one, to a safetensors file. `load` restores it bit for bit.
 
@@ -151,6 +152,7 @@ def _encode_model(path: str | Path, model: Any) -> tuple[Any, dict[str, Any]]:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
+@explain_call
 def load(
     path: str | Path,
     *,

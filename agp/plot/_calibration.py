@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from agp.backend import asarray_like
 from agp.checks import check_whole
-from agp.errors import count_of
+from agp.errors import count_of, explain_call
 from agp.inspection import Z95, Host, Subject, as_table, subject_of
 from agp.metrics import reliability, rmse
 from agp.plot._panels import band, panels
@@ -16,6 +16,7 @@ from agp.plot._panels import band, panels
 LEVELS = np.linspace(0.02, 0.98, 49)
 
 
+@explain_call
 def plot_calibration(
     model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any = None, offset: Any = None, noise: Any = None
 ) -> Figure:
@@ -66,6 +67,7 @@ def plot_calibration(
     return figure
 
 
+@explain_call
 def plot_pit(
     model: Any,
     X: Any,

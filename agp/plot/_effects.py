@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from agp.errors import count_of
+from agp.errors import count_of, explain_call
 from agp.inspection import Effect, Subject, as_table, partial_dependence, subject_of
 from agp.plot._panels import FUNCTION, along_axis, band, label_axis, legend, panels, shorten
 
@@ -18,6 +18,7 @@ MAX_COLUMNS = 12
 """The maximum number of columns that are drawn by default."""
 
 
+@explain_call
 def plot_effects(
     model: Any,
     X: Any,

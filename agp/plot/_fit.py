@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from agp.errors import count_of
+from agp.errors import count_of, explain_call
 from agp.inspection import (
     Z95,
     ArrayTable,
@@ -33,6 +33,7 @@ REACH = 0.25
 """The margin on both sides of the data, as a fraction of their range."""
 
 
+@explain_call
 def plot_fit(
     model: Any, X: Any, y: Any, /, *, ax: Any = None, margin: float = 0.1, computational: bool = True
 ) -> Figure:
@@ -163,6 +164,7 @@ def _mark_inducing(ax: Axes, subject: Subject, values: Any) -> None:
 # -- inducing inputs --------------------------------------------------------------------------------------------------
 
 
+@explain_call
 def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None = None, ax: Any = None) -> Figure:
     """Plot data and inducing inputs in the plane of two columns, or along one column with a histogram of the data.
 

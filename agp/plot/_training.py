@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from agp.checks import check_choice
+from agp.errors import explain_call
 from agp.plot._panels import band, legend, panels
 from agp.training import GrowthResult, Result, Round
 
@@ -22,6 +23,7 @@ WINDOWS = 40
 """Noisy curves are averaged over windows of 1 / WINDOWS of the steps."""
 
 
+@explain_call
 def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> Figure:
     """Plot learning curves: the bound, the learning rates, and other values that training logged, in separate panels.
 
@@ -124,6 +126,7 @@ def _draw_numbers(ax: Axes, x: npt.NDArray[Any], curves: dict[str, Any], what: s
 # -- growth ----------------------------------------------------------------------------------------------------------
 
 
+@explain_call
 def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
     """Plot the bound, the upper bound, their gap, and the gain per doubling against the number of inducing inputs.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from agp.backend import Array, asarray_like, backend_of
 from agp.checks import as_columns
+from agp.errors import explain_call
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.random import generator
@@ -31,6 +32,7 @@ no gradient unless they coincide with a row.
 """
 
 
+@explain_call
 def select_kernel(
     X: Array,
     y: Array,

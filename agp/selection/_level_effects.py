@@ -50,7 +50,7 @@ def level_effects(
         return {}
     data = data._replace(y=_normal_scores(data.y), noise=None)
     model = _additive_model(data, Columns(X.shape[1], categories))
-    return {d: _effects_in(model, d, L) for d, L in chosen.items()}
+    return _effects_in(model, chosen)
 
 
 def _normal_scores(y: Any) -> Any:
@@ -72,9 +72,12 @@ def _additive_model(data: Data, columns: Columns) -> GPR:
     return model_on(trained, data)
 
 
-def _effects_in(model: GPR, column: int, levels: int) -> npt.NDArray[np.float64]:
-    """Return the predictions [L] at rows that differ only in the levels of a column, minus their mean."""
-    rows = np.repeat(model.X[:1, :], levels, axis=0)
-    rows[:, column] = np.arange(levels)
-    effects = model.predict_mean(rows)[:, 0]
-    return effects - np.mean(effects)
+def _effects_in(model: GPR, levels: dict[int, int]) -> dict[int, npt.NDArray[np.float64]]:
+    """Return the predictions [L] at rows that differ only in the L levels of a column, minus their mean, by column."""
+    ends = np.cumsum([0, *levels.values()])
+    rows = np.repeat(model.X[:1, :], ends[-1], axis=0)
+    for (column, count), first in zip(levels.items(), ends[:-1], strict=True):
+        rows[first : first + count, column] = np.arange(count)
+    means = model.predict_mean(rows)[:, 0]
+    parts: Any = np.split(means, ends[1:-1])
+    return {column: part - np.mean(part) for column, part in zip(levels, parts, strict=True)}

@@ -9,6 +9,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import backend_of, to_numpy
+from agp.errors import explain_call
 from agp.priors import assign_priors
 from agp.summaries._tables import table_html, text_table
 
@@ -53,6 +54,7 @@ class _Line(NamedTuple):
         return [f"{a} to {b}" for a, b in ends]
 
 
+@explain_call
 def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
     """Return a text table of a model's leaves, with their values, constraints, units, priors and training status.
 

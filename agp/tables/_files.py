@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.errors import DISTRIBUTION, name_remedy, quote, require
+from agp.errors import DISTRIBUTION, explain_call, name_remedy, quote, require
 from agp.tables._cells import ColumnError, nw
 from agp.tables._text import COMPRESSIONS, NUMBER, Dialect, line_of, open_binary, read_text
 
@@ -58,6 +58,7 @@ class TableFile:
             raise ValueError(f"{self.path}: {error if row is None else error.at(self.place(row))}") from error
 
 
+@explain_call
 def read_table(path: str | Path, *, texts: Iterable[str] = (), decimal: str = "") -> TableFile:
     """Read a table from a file of text, Parquet, Arrow, JSON lines or NumPy arrays, or from a spreadsheet.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array
-from agp.errors import join_words, name_remedy, require
+from agp.errors import explain_call, join_words, name_remedy, require
 from agp.tables._files import ending_of, unknown_column_message
 
 KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
@@ -40,6 +40,7 @@ def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
     raise ValueError(f"{path}: no {join_words(endings[:3], 'or')} file matches; correct the path.")
 
 
+@explain_call
 def open_rows(
     path: str | Path,
     *,

@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import Batch
 from agp.checks import check_model, check_parameters, check_positive, check_whole
-from agp.errors import UntouchedWarning
+from agp.errors import UntouchedWarning, explain_call
 from agp.gradient import GradientMode
 from agp.inducing import Inducing
 from agp.models import valid_data
@@ -147,6 +147,7 @@ def _stale_inverses(model: Any, moved: frozenset[str]) -> frozenset[str]:
 # -- the default updates ----------------------------------------------------------------------------------------------
 
 
+@explain_call
 def recipe(
     model: Any,
     steps: int,

@@ -12,7 +12,7 @@ from agp.backend import Array, backend_of
 from agp.bounds import Batch
 from agp.checks import check_callables, check_positive, check_whole
 from agp.chunking import budget, check_memory, mebibytes
-from agp.errors import ConvergenceWarning, NoSignalWarning
+from agp.errors import ConvergenceWarning, NoSignalWarning, explain_call
 from agp.gradient import GradientMode
 from agp.inducing import greedy_variance
 from agp.likelihoods import Gaussian
@@ -198,6 +198,7 @@ class GrowthResult(FitResult[ModelType]):
         return "\n".join([*lines, f"{self.reason}: {self.message}"])
 
 
+@explain_call
 def fit_growing(
     model: ModelType,
     X: Array,

@@ -27,8 +27,9 @@ MAX_MEAN, MAX_DEVIATION = 5.0, 10.0
 """The largest distance of a mean from the middle of the targets, and the largest standard deviation, in units of the
 range of the targets, for rows of the training table. If a few rows have targets of 1e-2 and 1e3, whose logarithms are
 modelled, or of 1e5 among others near 1, the moments of a new row may exceed the range."""
-SAME_CELLS = ("rows of the middle", "one row", "twice as many rows", "shuffled columns", "further column")
-"""Changes after which every row is one of the training table."""
+SAME_ROWS = ("rows of the middle", "one row", "twice as many rows")
+SAME_CELLS = ("shuffled columns", "further column")
+"""Changes after which every row is one of the training table; for those of the second kind, if columns have names."""
 EXPECTED = (DataConversionWarning, UndefinedMetricWarning)
 """Warnings that scikit-learn's checks of estimators expect."""
 MAX_SECONDS = 60.0
@@ -118,7 +119,7 @@ def _changed(frame: pd.DataFrame, change: str, k: int) -> Any:
         frame.insert(0, "a further column", 1)
         return frame
     if change == "column left out":
-        return frame.drop(frame.columns[k], axis=1)
+        return frame.iloc[:, [i for i in range(frame.shape[1]) if i != k]]
     if change == "renamed column":
         return frame.set_axis([f"{c}s" if i == k else c for i, c in enumerate(frame.columns)], axis=1)
     if change == "array":
@@ -167,13 +168,8 @@ def _judge_estimator(verdict: Verdict, table: DrawnTable, folder: Path) -> None:
     for change, k in table.changes:
         if change != "none":
             rows = _convert(_changed(table.frame, change, k), table.door)
-            inside = change in (
-                "rows of the middle",
-                "one row",
-                "twice as many rows",
-                "shuffled columns",
-                "further column",
-            )
+            named = table.door not in ("array", "lists")
+            inside = change in SAME_ROWS or (change in SAME_CELLS and named)
             _judge_predictions(verdict, table, estimator, rows, change, inside=inside)
     verdict.stage("facts", lambda: (estimator.facts(), repr(estimator), estimator._repr_html_()))
     verdict.stage("effect", lambda: partial_dependence(estimator, X, 0, samples=5))
@@ -305,7 +301,7 @@ def _judge_files(verdict: Verdict, table: DrawnTable, folder: Path) -> None:
     _run(verdict, "agp describe", "describe", model)
     if _run(verdict, "agp predict", "predict", model, path, "--out", out) == 0:
         found = pd.read_csv(out)
-        numbers = found.select_dtypes("number")
+        numbers = found.filter(regex="^(mean|standard_deviation|lower|upper|probability)")  # a label may be "nan"
         verdict.need(len(found) == len(training), "agp predict: another number of rows")
         verdict.need(np.isfinite(numbers.to_numpy(float)).all(), "agp predict: not finite")
         if "standard_deviation" in found and y.dtype.kind in "if":

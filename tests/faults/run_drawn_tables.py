@@ -4,8 +4,10 @@ Prints every new kind of defect with its table, and how many tables ended how. E
 """
 
 import argparse
+import functools
 import multiprocessing
 import os
+import pickle
 import re
 import sys
 import time
@@ -30,8 +32,10 @@ def _pattern(text: str) -> str:
     return re.sub(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.e+-]*", "#", text)[:160]
 
 
-def _judge_share(seed: int) -> list[tuple[str, float, tuple[float, ...], list[str], list[str], list[str]]]:
-    """Judge `SHARE` tables of a seed."""
+def _judge_share(
+    seed: int, keep: Path | None
+) -> list[tuple[str, float, tuple[float, ...], list[str], list[str], list[str]]]:
+    """Judge `SHARE` tables of a seed, and pickle those with defects into a folder."""
     found = []
 
     @hypothesis.seed(seed)
@@ -46,6 +50,8 @@ def _judge_share(seed: int) -> list[tuple[str, float, tuple[float, ...], list[st
     def judge(table):  # type: ignore[no-untyped-def]
         verdict = judge_drawn_table(table)
         shown = repr(table) if verdict.defects else table.door
+        if keep and verdict.defects:
+            (keep / f"{seed}-{len(found)}.pickle").write_bytes(pickle.dumps(table))
         found.append((shown, verdict.seconds, verdict.ratios, verdict.errors, verdict.defects, verdict.warned))
 
     judge()
@@ -58,12 +64,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=SHARE, help="how many tables")
     parser.add_argument("--first", type=int, default=0, help="the first seed; each seed stands for 250 tables")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--keep", type=Path, help="a folder for pickles of the tables with defects")
     options = parser.parse_args()
     seeds = range(options.first, options.first + -(-options.count // SHARE))
     start, rows = time.perf_counter(), []
     counts = {title: Counter() for title in ("defects", "warnings", "errors")}
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-        for part in pool.imap_unordered(_judge_share, seeds):
+        for part in pool.imap_unordered(functools.partial(_judge_share, keep=options.keep), seeds):
             rows += part
             for shown, _, _, errors, defects, warned in part:
                 for text in defects:

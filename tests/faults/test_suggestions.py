@@ -196,6 +196,25 @@ def test_wrong_calls_name_the_argument(name):
     assert answer(call, TypeError).startswith(says) or says in answer(call, TypeError)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(getattr(agp.metrics, name) for name in agp.metrics.__all__ if name != "Reliability"),
+        *(f for f in vars(agp).values() if inspect.isfunction(f) and hasattr(f, "__wrapped__")),
+        *(getattr(agp, name) for name in ("save", "load", "fit_growing", "select_kernel", "summary", "recipe")),
+        agp.inspection.partial_dependence,
+        agp.inspection.permutation_importance,
+        agp.inspection.kernel_relevance,
+    ],
+    ids=lambda function: function.__name__,
+)
+def test_public_functions_name_arguments_that_they_lack(function):
+    if any(one.kind is one.VAR_KEYWORD for one in inspect.signature(function).parameters.values()):
+        return
+    said = answer(lambda: function(no_such_name=3), TypeError)
+    assert said.startswith(f"{function.__name__}() has no argument 'no_such_name'; ")
+
+
 def test_all_kinds_of_wrong_calls_are_told():
     def f(a, /, b, *, c, d=1):
         return a, b, c, d
@@ -252,6 +271,23 @@ def test_unknown_parameters_are_told(parameters, says):
     assert answer(lambda: GPRegressor(**parameters), TypeError).startswith(says)
     assert answer(lambda: GPRegressor("rbf"), TypeError).startswith("GPRegressor() takes no argument by position")
     assert answer(lambda: GPRegressor().fit(X), TypeError) == "GPRegressor.fit() needs y; write GPRegressor.fit(X, y)."
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"kernal": "rbf"}, "Invalid parameter 'kernal' for GPRegressor; did you mean 'kernel'?"),
+        ({"kernal__lengthscale": 2.0}, "Invalid parameter 'kernal' for GPRegressor; did you mean 'kernel'?"),
+        ({"foo": 3}, "Invalid parameter 'foo' for GPRegressor; its parameters are backend, batch_size,"),
+        ({"kernel__lengthscale": 2.0}, "Invalid parameter 'kernel__lengthscale': kernel is 'auto', which has no"),
+    ],
+)
+def test_unknown_names_in_set_params_are_told(parameters, says):
+    GPRegressor, _ = estimators()
+    model = GPRegressor()
+    assert answer(lambda: model.set_params(**parameters), ValueError).startswith(says)
+    assert model.set_params(kernel="rbf") is model
+    assert model.kernel == "rbf"
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,17 @@ def test_many_levels_have_distances_of_about_one():
     assert np.sqrt(sizes / 9.0).std() < 0.2
 
 
+def test_many_categories_have_few_columns_in_all():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 40, (100, 150))[rng.integers(0, 100, 2000), :].astype(float)
+    X[rng.random(X.shape) < 0.3] = 7.0
+    search = NeighbourSearch(X, np.ones(150), levels=dict.fromkeys(range(150), 40))
+    assert search._rows.shape[1] <= 150 + 5 * 150
+    different = np.sum(X[:30, None, :] != X, axis=-1)
+    found = np.take_along_axis(different, search.nearest(X[:30, :], 10), axis=1)
+    assert np.mean(found - np.sort(different, axis=1)[:, :10]) < 0.5  # of about 130
+
+
 def test_columns_of_codes_are_those_of_the_kernel(backend):
     X = backend.array(mixed_rows(60, 4))
     kernel = as_arrays((RBF(1.0, (0.5, 1.0)).on((0, 1)) * Overlap(0.7).on(2)).from_data(backend.numpy(X), 1.0))
