@@ -52,6 +52,7 @@ def quote(name: Any) -> str:
     """Return the representation of a value for a message, on one line; the middle of a long one is left out."""
     if isinstance(name, np.ndarray) and name.ndim:
         return f"an array of shape {name.shape}"
+    name = name.item() if isinstance(name, np.generic) else name
     return _QUOTE.repr(name) if isinstance(name, str) else " ".join(_QUOTE.repr(name).split())
 
 

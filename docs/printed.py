@@ -24,6 +24,8 @@ from agp.cli import main as agp_command
 
 FENCE = re.compile(r"^```(python|sh)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?")
+PROGRESS = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d agp: .*\n", re.MULTILINE)
+"""Lines of a long fit, instead of which a terminal shows a bar."""
 TIME = re.compile(r"\d+(?:\.\d+)? (?:s|seconds|minutes)\b")
 RULE = re.compile(r"[─-]{4,}")
 RELATIVE = 0.02
@@ -61,7 +63,7 @@ def outputs(page, folder):
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
                 _run(block, page, module)
-            yield block, printed.getvalue()
+            yield block, PROGRESS.sub("", printed.getvalue())
     finally:
         os.chdir(before)
         sys.modules.pop("documented", None)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_choice, check_inputs
+from agp.errors import quote
 from agp.estimators._arrays import (
     clear_subnormals,
     fill_masked,
@@ -121,7 +122,8 @@ def _kept_columns(estimator: Any, frame: Any) -> tuple[Any, ...]:
     try:
         return tuple(keep)
     except TypeError as error:
-        raise TypeError(f"keep is {keep!r}, but must be a list of column names.") from error
+        example = quote(frame.columns[0])
+        raise TypeError(f"keep is {quote(keep)}, but must be a list of column names, such as [{example}].") from error
 
 
 def _convert_foreign(estimator: Any, X: Array, *, reset: bool) -> Array:

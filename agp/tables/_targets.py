@@ -32,7 +32,7 @@ def _missing(series: Any) -> npt.NDArray[np.bool_]:
 
 
 def task_of(table: TableFile, target: str, rows: Any) -> str:
-    """Infer the task. Text, Booleans, whole numbers from 0 to C - 1, and targets with only two values are classes."""
+    """Infer the task. Text, Booleans, whole numbers from 0 to C - 1, and two different whole numbers are classes."""
     column = table.frame.get_column(target).filter(rows.tolist())
     if not column.dtype.is_numeric():
         texts = plain_column(column)
@@ -42,8 +42,9 @@ def task_of(table: TableFile, target: str, rows: Any) -> str:
         two = style is not None and style.is_measure and len(texts.distinct) == 2  # such as "2WD" and "4WD"
         return "regression" if of_numbers and not two else "classification"
     values, counts = np.unique(numbers_in(Column(column)), return_counts=True)
-    whole = len(values) == 2 or (len(values) <= MAX_WHOLE_CLASSES and bool((values == np.arange(len(values))).all()))
-    return "classification" if whole and len(values) > 1 and counts.min() > 1 else "regression"
+    two = len(values) == 2 and bool((values == np.floor(values)).all())
+    labels = two or (len(values) <= MAX_WHOLE_CLASSES and bool((values == np.arange(len(values))).all()))
+    return "classification" if labels and len(values) > 1 and counts.min() > 1 else "regression"
 
 
 def numbers_of(

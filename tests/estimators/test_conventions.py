@@ -510,7 +510,7 @@ def test_rows_that_break_the_model_are_not_learned_from():
 def test_classes_may_be_told_before_they_come():
     model = GPClassifier(method="wsvgp", num_inducing=10).partial_fit(X, LABELS, classes=["no", "yes", "perhaps"])
     assert model.predict_proba(X).shape == (60, 3)
-    with pytest.raises(ValueError, match="previously unseen labels"):
+    with pytest.raises(ValueError, match="has the label .never. in row 0, but the classes are"):
         model.partial_fit(X, np.full(60, "never"))
 
 

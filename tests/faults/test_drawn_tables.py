@@ -1,12 +1,13 @@
 """Tables drawn by hypothesis: more by ``python tests/faults/run_drawn_tables.py --count 10000 --jobs 2``."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 pytest.importorskip("agp.estimators", exc_type=ImportError)
+pytest.importorskip("pandas")
 pytest.importorskip("polars")
+import pandas as pd
 from drawn_tables import MAX_DEVIATION, MAX_MEAN, Verdict, judge_drawn_table, measure
 from table_strategies import DOORS, tables
 

@@ -200,8 +200,8 @@ def test_wrong_calls_name_the_argument(name):
     "function",
     [
         *(getattr(agp.metrics, name) for name in agp.metrics.__all__ if name != "Reliability"),
-        *(f for f in vars(agp).values() if inspect.isfunction(f) and hasattr(f, "__wrapped__")),
-        *(getattr(agp, name) for name in ("save", "load", "fit_growing", "select_kernel", "summary", "recipe")),
+        *(agp.fit, agp.fit_growing, agp.load, agp.recipe, agp.save, agp.summary, agp.train, agp.value_and_gradient),
+        agp.selection.select_kernel,
         agp.inspection.partial_dependence,
         agp.inspection.permutation_importance,
         agp.inspection.kernel_relevance,

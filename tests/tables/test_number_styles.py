@@ -10,7 +10,7 @@ pytest.importorskip("sklearn", reason="estimators need the extra sklearn")
 
 from agp.errors import ColumnWarning  # noqa: E402
 from agp.estimators import GPRegressor  # noqa: E402
-from agp.tables import Columns, numbers_in_targets, numbers_of, read_table, task_of  # noqa: E402
+from agp.tables import Columns, labels_of, numbers_in_targets, numbers_of, read_table, task_of  # noqa: E402
 from agp.tables._columns import as_frame  # noqa: E402
 
 VALUES = [1234.5, -1.5, 20.25, 3.0, 100000.0, 7.75]
@@ -156,6 +156,25 @@ def test_units_of_new_rows_must_be_those_of_training():
         ValueError, match="holds numbers with the unit 'kg', but held plain numbers in training; remove"
     ):
         plain.read(as_frame(pd.DataFrame({"x": ["3 kg", "4 kg"], "z": [5.0, 7.0]})))
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        ((0.25, 0.75), "regression"),
+        ((0.5, 1.0), "regression"),
+        ((-1e-300, 1.0), "regression"),
+        ((1.0, 2.0), "classification"),
+        ((-5, 1000), "classification"),
+        ((True, False), "classification"),
+    ],
+)
+def test_two_numbers_are_classes_if_they_can_be_labels(values, task, tmp_path):
+    pd.DataFrame({"x": range(8), "y": values * 4}).to_csv(tmp_path / "t.csv", index=False)
+    table, rows = read_table(tmp_path / "t.csv"), np.ones(8, dtype=bool)
+    assert task_of(table, "y", rows) == task
+    found = numbers_of(table, ["y"], rows) if task == "regression" else labels_of(table, "y", rows)
+    assert len(found) == 8
 
 
 def test_two_levels_with_one_ending_are_classes(tmp_path):
