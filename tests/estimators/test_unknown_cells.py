@@ -96,7 +96,7 @@ def test_names_are_kept_on_request():
     assert fitted(quick(keep="name"), table, y).left_out_ == []
     with pytest.raises(ValueError, match="keep names the column 'nam', which .*; did you mean 'name'"):
         quick(keep=["nam"]).fit(table, y)
-    with pytest.raises(TypeError, match="keep is 3, but must be a list of column names, such as \['"):
+    with pytest.raises(TypeError, match=r"keep is 3, but must be a list of column names, such as \['"):
         quick(keep=3).fit(table, y)
 
 
