@@ -52,8 +52,15 @@ def quote(name: Any) -> str:
     """Return the representation of a value for a message, on one line; the middle of a long one is left out."""
     if isinstance(name, np.ndarray) and name.ndim:
         return f"an array of shape {name.shape}"
-    name = name.item() if isinstance(name, np.generic) else name
+    name = _plain_value(name)
     return _QUOTE.repr(name) if isinstance(name, str) else " ".join(_QUOTE.repr(name).split())
+
+
+def _plain_value(x: Any) -> Any:
+    """Return a value with Python's numbers in place of NumPy's, whose representations name their types."""
+    if isinstance(x, np.generic):
+        return x.item()
+    return tuple(map(_plain_value, x)) if type(x) is tuple else x
 
 
 def missing_package_message(package: str, extra: str) -> str:

@@ -80,8 +80,8 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
     needed = [*((name, "target") for name in notes.targets), *([(notes.exposure, "exposure")] * bool(notes.exposure))]
     for name, what in needed:
         if name not in table.frame.columns:
-            said = unknown_column_message(table.path, name, table.frame.columns)
-            raise ValueError(f"{said} The model needs {name!r} as its {what}.")
+            why = f", which the model needs as its {what}"
+            raise ValueError(unknown_column_message(table.path, name, table.frame.columns, why))
     rows = rows_with(table, notes.targets)
     y = read_targets(table, notes, estimator, rows) if rows.any() else []
     if notes.exposure and rows.any():

@@ -129,9 +129,8 @@ def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[Tabl
     there = {*table.frame.columns}
     for name in columns.kinds:
         if name not in there:
-            said = unknown_column_message(table.path, name, table.frame.columns).removesuffix(".")
-            msg = f"{said} The model needs {quote(name)}." if said.endswith("?") else f"{said}; the model needs it."
-            raise ValueError(msg)
+            said = unknown_column_message(table.path, name, table.frame.columns, ", which the model needs")
+            raise ValueError(said)
     used = {*columns.kinds, *columns.left_out, *notes.targets, *notes.of_rows}
     words, more = [*table.notes], [name for name in table.frame.columns if name not in used]
     if more:

@@ -368,8 +368,8 @@ def _order_of(classes: Any, values: list[Any] | None) -> Any:
         return np.asarray([position for value in values for position in np.flatnonzero(classes == value)])
     if not all(isinstance(label, Real) for label in classes.tolist()):
         raise ValueError(
-            f"y has labels such as {classes.tolist()[0]!r}, whose order is unknown; use numbers, or an ordered "
-            "categorical series."
+            f"y holds text, such as {classes.tolist()[0]!r}, whose order is unknown; convert it to whole numbers, or "
+            "to an ordered categorical series."
         )
     return np.arange(len(classes))
 

@@ -44,10 +44,16 @@ def _convert_host(estimator: Any, X: Any, *, reset: bool) -> Array:
     if reset:
         vars(estimator).pop("columns_", None)
         estimator.left_out_ = []
-    frame = as_frame(X)
+    learned = not reset and "columns_" in vars(estimator) and estimator.columns_.columns is not None
+    try:
+        frame = as_frame(X)
+    except TypeError:
+        if learned:
+            check_names([*X.columns], estimator.columns_.sources())
+        raise
     if frame is None:
         check_rows(X)
-    if frame is not None and (reset or ("columns_" in vars(estimator) and estimator.columns_.columns is not None)):
+    if frame is not None and (reset or learned):
         return _convert_table(estimator, X, frame, reset=reset)
     kinds: Any = [np.float64, np.float32]
     with explain_refusals("X"):

@@ -98,7 +98,8 @@ def check_column(regressor: Any) -> None:
         count = regressor.n_features_in_
         if isinstance(asked, bool) or not isinstance(asked, Integral) or not 0 <= int(asked) < count:
             raise ValueError(
-                f"{by} X is an array; pass the number of a column, from 0 to {count - 1}, or a data frame."
+                f"{by} X has no names of columns; pass the number of a column, "
+                f"{f'from 0 to {count - 1}' if count > 1 else '0'}, or pass X as a data frame."
             )
     elif asked in encoder.left_out:
         raise ValueError(f"{by} this column is left out of the inputs; name it in keep.")

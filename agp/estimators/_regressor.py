@@ -271,7 +271,10 @@ class GPRegressor(RegressorMixin, TransformedTargets):
 
     def _fit_constant(self, data: Observations) -> None:
         """Build a model of targets that are all the same, which cannot be trained."""
-        text = "all targets are the same, so the model was not trained; do not rely on its error bars."
+        text = (
+            "all targets are the same, so there is nothing to learn, and the model predicts this number for all rows; "
+            "check that y is the right column, and do not rely on the error bars."
+        )
         warnings.warn(text, UserWarning, stacklevel=outside())
         self._start(self._model(data, parts=False, constant=True))
         self.bound_ = float(self.model_.bound(data.X, data.y, **data.known)[0])

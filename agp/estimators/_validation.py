@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length
 
-from agp.errors import count_of, name_remedy, quote
+from agp.errors import count_of, name_remedy, quote, similar_names
 from agp.estimators._arrays import on_host
 
 EXPLANATIONS = (
@@ -138,7 +138,9 @@ def _describe_names(given: list[Any], expected: list[Any]) -> str:
     """Describe columns that a table lacks, or has besides the expected ones, or in another order."""
     lacking, more = ([x for x in these if x not in those] for these, those in ((expected, given), (given, expected)))
     if lacking:
-        return f"X has no column {quote(lacking[0])}, with which the model was trained; add it."
+        similar = similar_names(lacking[0], more)
+        remedy = f"rename {quote(similar[0])} to {quote(lacking[0])}" if similar else "add it"
+        return f"X has no column {quote(lacking[0])}, with which the model was trained; {remedy}."
     if more:
         return f"X has the column {quote(more[0])}, without which the model was trained; leave it out."
     return "X has the training columns in another order; pass X[list(model.feature_names_in_)]."

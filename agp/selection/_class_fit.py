@@ -321,8 +321,8 @@ class ClassFit:
         message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
         if not learned:
             message = (
-                f"the inputs do not predict the labels: the best model gains {gain:.1f} nats over the frequencies of "
-                f"the classes on {data.X.shape[0]:,} rows"
+                "the inputs do not predict the labels: the probabilities of the best model are no better than the "
+                "frequencies of the classes; check that inputs and labels belong together, or add rows or columns"
             )
         return ClassificationResult(
             best.model,

@@ -75,12 +75,16 @@ def predicts(log_density: float, seen: Data, left_out: Data) -> bool:
     return left_out.observations * (log_density - alone) > HELD_OUT_CHANCE
 
 
-def why_nothing_learned(every: Data, *, held_out: bool) -> str:
-    """Return why a model of these rows predicts the mean. `held_out` tells which rows the comparison used."""
+def why_nothing_learned(every: Data) -> str:
+    """Return why a model of these rows has learned nothing, and what to do about it."""
     if every.X.shape[0] < 3:
-        return "two rows cannot tell whether the inputs predict the targets"
-    rows = "held-out" if held_out else "left-out"
-    return f"the inputs do not predict the targets: {rows} rows are predicted no better than by their mean"
+        return (
+            "two rows cannot tell whether the inputs predict the targets; add rows, or do not rely on the predictions"
+        )
+    return (
+        "the inputs do not predict the targets: rows that were held back are predicted no better than by the mean of "
+        "the targets; check that inputs and targets belong together, or add rows or columns"
+    )
 
 
 def constant_model(started: GPR, X: Array, one: Data, data: Data) -> GPR | None:

@@ -481,8 +481,7 @@ class Fit:
                 sample, one = self.rows.first(SAMPLE), self.rows.first(1)
                 constant = constant_model(self._initialise(), sample.X, one, every)
             model = model if constant is None else constant
-            reason = why_nothing_learned(every, held_out=best.held_out)
-            message = f"{reason}; {message if constant is None else 'the model predicts the mean'}"
+            message = why_nothing_learned(every) + ("" if constant is None else "; the model predicts the mean")
         return RegressionResult(
             model,
             **watch.record(),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.errors import quote, require
+from agp.errors import join_words, quote, require
 from agp.tables._numbers import ABOUT, LIMIT, Reading, Style, read_numbers
 
 nw: Any = require("narwhals.stable.v2", "tables need", "sklearn")
@@ -254,12 +254,12 @@ def kind_of(column: Column) -> str:
 
 
 def _unusable(name: Any, what: str) -> ColumnError:
-    return ColumnError(name, f"holds {what}", "convert it to numbers, dates or text, or leave it out")
+    return ColumnError(name, f"holds cells of type {what}", "convert them to float, dates or text, or leave it out")
 
 
 def _mixed_error(name: Any, types: list[str]) -> ColumnError:
-    held = f"holds {' and '.join(types)} values"
-    return ColumnError(name, held, "convert all of them to numbers or to text, or leave it out")
+    held = f"holds {join_words(types)} values"
+    return ColumnError(name, held, "convert all of them to one type: float, dates or text; or leave it out")
 
 
 def _kind_of_objects(name: Any, cells: list[Any]) -> str:

@@ -229,8 +229,10 @@ class Columns:
         elif kind == NUMBER and column.is_text and column.distinct and column.distinct[0].lower() not in TRUTHS:
             if column.reading.style is not None:
                 self.styles[name] = column.reading.style
-            advice = "convert the column to numbers or to a categorical type if this is wrong"
-            remark = f"{describe_numbers(column.distinct, column.reading)}; {advice}"
+            advice = "numbers or to a categorical type if this is wrong"
+            if column.reading.style is None:
+                advice = "a categorical type if they are codes"
+            remark = f"{describe_numbers(column.distinct, column.reading)}; convert the column to {advice}"
         if kind == NUMBER and (words := _truth_words(column)):
             self.truths[name] = words
         self.kinds[name] = kind
@@ -258,7 +260,7 @@ class Columns:
     def _why_left_out(self, name: str, column: Column) -> str | None:
         """Return why a column is no input whatever it holds, or None."""
         if is_empty(column):
-            return "it is empty"
+            return "all its cells are empty"
         nameless = str(name) in NAMELESS or str(name).startswith("Unnamed: ")
         if not nameless or name != self.table[0] or len(self.table) < 2 or not column.dtype.is_integer():
             return None

@@ -123,10 +123,13 @@ def check_file(path: str | Path) -> None:
         raise ValueError(f"{path} is a pipe, a device or a folder, not a regular file; write the data to a file first.")
 
 
-def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
-    """Return an error message for an unknown column. It lists similar names or, if there are none, all names."""
+def unknown_column_message(path: str, name: str, columns: Iterable[str], why: str = "") -> str:
+    """Return an error message for an unknown column. It lists similar names or, if there are none, all names.
+
+    `why` is a clause that says why the column is needed.
+    """
     there = [str(column) for column in columns]
-    said = f"{path}: it has no column {quote(name)}; {name_remedy(name, there, 'its columns are')}"
+    said = f"{path}: it has no column {quote(name)}{why}; {name_remedy(name, there, 'its columns are')}"
     if said.endswith("?"):
         return said
     if any(NUMBER.fullmatch(column) for column in there):

@@ -139,8 +139,9 @@ def describe_numbers(texts: Sequence[str], reading: Reading) -> str:
     unusual = [(text, x) for text, x in cells if style is not None and plain_number(text) is None]
     examples = [*unusual[:1], *[cell for cell in unusual[1:] if cell[0].startswith("(")][:1]]
     read = [f"{quote(text)} is read as {x:.15g}" for text, x in examples]
-    read += [f"{quote(text)} is missing" for text in texts if text.lower() in GAPS_IN_TEXT][:1]
-    return f"holds {what} as text{', where ' * bool(read)}{join_words(read) if read else ', which are used as numbers'}"
+    read += [f"{quote(text)} counts as a missing cell" for text in texts if text.lower() in GAPS_IN_TEXT][:1]
+    used = "" if examples else ", which are used as numbers"
+    return f"holds {what} as text{used}{', where ' * bool(read)}{join_words(read) if read else ''}"
 
 
 def suspicion_of(texts: Sequence[str]) -> str | None:

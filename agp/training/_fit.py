@@ -324,8 +324,8 @@ def warn_without_signal(found: FitResult[ModelType], data: Batch, last: int = LA
         return found
     text = (
         f"the model has learned nothing: after {count_of(found.steps, 'step')}, it predicts the targets no better than "
-        "without the inputs; check that inputs and targets belong together, or try another kernel, other lengthscales "
-        f"or more inducing inputs (its bound is {max(-gain, 0.0):.3g} nats below the log density without inputs)."
+        "without the inputs; check that inputs and targets belong together, or add rows or columns; if you chose the "
+        "kernel or its lengthscales, try others."
     )
     warnings.warn(text, NoSignalWarning, stacklevel=outside())
     return replace(found, learned=False)

@@ -167,7 +167,10 @@ class OptimalPosterior:
 
         begun = Progress(bound, start, target, one, one * float("inf"), zero, zero)
         found = Progress(*B.while_loop(unfinished, step, tuple(begun)))
-        text = "after {0:.0f} steps, q(u) was not at its optimum; the last step gained {1:.1g} nats."
+        text = (
+            "after {0:.0f} steps, the posterior q(u) was not at its optimum (the last step gained {1:.1g} nats), so "
+            "predictions may be less accurate; compare the scores of held-out rows."
+        )
         report(text, found.steps, found.gain, count=~(found.gain <= xp.maximum(NOTABLE * one, least(found.bound))))
         return found
 

@@ -409,7 +409,7 @@ def test_what_is_left_out_is_told(shell):
     assert "t.csv: 59 rows, 1 input column; regression" in out
     assert err.splitlines() == [
         "agp: warning: column 'Unnamed: 0' is left out, because it has no name, and contains row numbers.",
-        "agp: warning: column 'nothing' is left out, because it is empty.",
+        "agp: warning: column 'nothing' is left out, because all its cells are empty.",
     ]
     assert "rows without a target are left out: 1" in out
 
@@ -627,7 +627,7 @@ def test_another_table_may_have_more_columns_but_not_fewer(fit, shell, refused, 
     new.drop(columns="chord").to_csv("n.csv", index=False)
     said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
     assert "n.csv: it has no column 'chord'" in said
-    assert "the model needs it" in said
+    assert "which the model needs" in said
     new.assign(chord=["x" if i == 3 else 1.5 for i in range(N)]).to_csv("n.csv", index=False)
     said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
     assert "n.csv: line 5, column 'chord' has 'x', which is not a number" in said
@@ -916,7 +916,7 @@ def test_a_table_that_does_not_fit_is_refused(fit, shell):
     fit(TABLE)
     for name, frame, said in (
         ("a.csv", TABLE.drop(columns="chord"), "'chord'"),
-        ("b.csv", TABLE.drop(columns="sound"), "The model needs 'sound' as its target."),
+        ("b.csv", TABLE.drop(columns="sound"), "has no column 'sound', which the model needs as its target;"),
         ("c.csv", TABLE.assign(sound=np.nan), "c.csv has 0 rows with 'sound'; at least 2 rows are needed."),
     ):
         frame.to_csv(name, index=False)

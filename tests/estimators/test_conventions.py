@@ -266,7 +266,7 @@ def test_decimal_numbers_are_numbers(missing):
 )
 def test_objects_of_other_kinds_are_refused_by_column(values, kinds):
     table = pd.DataFrame({"a": pd.Series(values, dtype=object), "b": X[:, 1]})
-    with pytest.raises(ValueError, match=f"column 'a' holds {kinds} values; convert all of them to numbers"):
+    with pytest.raises(ValueError, match=f"column 'a' holds {kinds} values; convert all of them to one type"):
         GPRegressor(missing="impute").fit(table, Y)
     model = GPRegressor(max_steps=2).fit(table.assign(a=X[:, 0]), Y)
     with pytest.raises(ValueError, match=f"column 'a' holds {kinds} values; convert"):

@@ -172,7 +172,9 @@ def test_missing_cells_are_refused_or_imputed():
 
 
 def test_periods_and_infinite_numbers_are_refused_by_column():
-    with pytest.raises(ValueError, match=r"column 'when' holds period\[M\]; convert it to numbers, dates or text"):
+    with pytest.raises(
+        ValueError, match=r"column 'when' holds cells of type period\[M\]; convert them to float, dates or text"
+    ):
         GPRegressor().fit(_table().assign(when=pd.Period("2020-01")), Y)
     table = _table()
     table.loc[2, "size"] = np.inf

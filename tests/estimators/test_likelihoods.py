@@ -287,7 +287,9 @@ def test_few_rows_of_classes_in_an_order_have_no_inducing_inputs():
 
 def test_an_order_that_nobody_can_tell_is_refused():
     for labels in (WORDS, pd.Series(WORDS), IN_ORDER.cat.as_unordered()):
-        with pytest.raises(ValueError, match="y has labels such as 'high', whose order is unknown; use numbers"):
+        with pytest.raises(
+            ValueError, match="y holds text, such as 'high', whose order is unknown; convert it to whole numbers"
+        ):
             GPClassifier(likelihood="ordinal").fit(X, labels)
     with pytest.raises(ValueError, match="likelihood is 'softmax', but must be 'auto' or 'ordinal'"):
         GPClassifier(likelihood="softmax").fit(X, LEVEL)

@@ -363,9 +363,12 @@ def test_other_data_are_refused():
         by_site.fit(table, np.stack([y, y], axis=1))
     with pytest.raises(ValueError, match="needs all rows at once; call fit instead"):
         by_site.partial_fit(table, y)
-    with pytest.raises(ValueError, match="X is an array; pass the number of a column, from 0 to 1, or a data frame"):
+    with pytest.raises(
+        ValueError,
+        match="X has no names of columns; pass the number of a column, from 0 to 1, or pass X as a data frame",
+    ):
         by_site.fit(coded(table), y)
-    with pytest.raises(ValueError, match="noise_by is 2, but X is an array"):
+    with pytest.raises(ValueError, match="noise_by is 2, but X has no names of columns"):
         GPRegressor(noise_by=2, **QUICK).fit(coded(table), y)
     gaps = table.assign(site=np.where(table["site"] == "north", np.nan, coded(table)[:, 1]))
     with pytest.raises(ValueError, match="this column has missing cells; fill them in, or convert"):

@@ -161,7 +161,7 @@ def test_relevance_if_the_kernel_with_the_largest_density_is_not_averaged():
 
 @pytest.mark.parametrize("name", [pd.Timestamp("2020"), ("a", 1), 1.5, 7, True, "a"])
 def test_the_column_of_noise_groups_of_an_array_is_a_number(name):
-    with pytest.raises(ValueError, match="X is an array; pass the number of a column, from 0 to 1"):
+    with pytest.raises(ValueError, match="X has no names of columns; pass the number of a column, from 0 to 1"):
         GPRegressor(noise_by=name).fit(X.to_numpy(), Y)
 
 

@@ -372,6 +372,29 @@ def test_names_of_columns_are_of_one_type():
         assert answer(lambda t=table: GPRegressor().fit(t, Y), TypeError).startswith(says)
 
 
+@pytest.mark.parametrize(
+    ("names", "given", "says"),
+    [
+        ([2000, 2001], [2000, "2001s"], "X has no column 2001, with which the model was trained; add it."),
+        (
+            ["width", "age"],
+            ["width", "ages"],
+            "X has no column 'age', with which the model was trained; rename 'ages' ",
+        ),
+        (["width", "age"], ["width", None], "X has no column 'age', with which the model was trained; add it."),
+    ],
+)
+def test_columns_that_are_renamed_are_told(names, given, says):
+    GPRegressor, _ = estimators()
+    pd = pytest.importorskip("pandas")
+    model = GPRegressor(method="gpr", kernel="rbf", max_steps=1)
+    with pytest.warns(agp.errors.ConvergenceWarning):
+        model.fit(pd.DataFrame(dict(zip(names, X.T, strict=True))), Y)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        model.predict(pd.DataFrame(dict(zip(given, X.T, strict=True))))
+    assert str(caught.value).startswith(says)
+
+
 # -- parts of Python numbers, and results -----------------------------------------------------------------------------
 
 

@@ -68,7 +68,7 @@ def test_noise_is_said_and_the_mean_predicted():
     rng = np.random.default_rng(5)
     X, y = rng.standard_normal((60, 3)), 4.0 + rng.standard_normal((60, 1))
     for how in ("auto", "mode"):
-        with pytest.warns(NoSignalWarning, match="left-out rows are predicted no better than by their mean"):
+        with pytest.warns(NoSignalWarning, match="held back are predicted no better than by the mean of the targets"):
             found = fit_regression(X, y, hyperparameters=how)
         assert not found.learned
         assert np.all(np.abs(found.model.predict(X).mean - y.mean()) < 0.3)
@@ -78,7 +78,7 @@ def test_named_kernel_is_never_dropped():
     rng = np.random.default_rng(5)
     X, y = rng.standard_normal((60, 3)), 4.0 + rng.standard_normal((60, 1))
     for how in ("mode", "mixture"):
-        with pytest.warns(NoSignalWarning, match="left-out rows are predicted no better"):
+        with pytest.warns(NoSignalWarning, match="held back are predicted no better"):
             model = fit_regression(X, y, kernel=Matern52(), hyperparameters=how).model
         assert isinstance(model, GPR if how == "mode" else GPRMixture)
         assert isinstance(model.kernel, Matern52)

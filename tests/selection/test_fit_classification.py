@@ -266,7 +266,7 @@ def test_inducing_inputs(classes, monkeypatch):
 def test_labels_without_signal():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(120, 4)), rng.integers(0, 2, 120).astype(float)
-    with pytest.warns(NoSignalWarning, match="do not predict the labels: the best model gains"):
+    with pytest.warns(NoSignalWarning, match="do not predict the labels: the probabilities of the best model"):
         found = fit_classification(X, y, likelihood=LOGIT)
     assert not found.learned
     chances = found.model.predict(X, observed=True).mean

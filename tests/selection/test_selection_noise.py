@@ -84,7 +84,7 @@ def test_noise_under_any_kernel(rows, kernel):
 @pytest.mark.parametrize("mean_function", [agp.ZeroMean(), LinearMean()])
 def test_a_mean_function_of_the_user_stays(mean_function):
     X, y = noise(36, 2, seed=3)
-    with pytest.warns(NoSignalWarning, match="left-out rows are predicted no better than by their mean; rbf"):
+    with pytest.warns(NoSignalWarning, match="rows that were held back are predicted no better than by the mean"):
         found = fit_regression(X, y, kernel=agp.RBF(), mean_function=mean_function)
     assert type(found.model.mean_function) is type(mean_function)
     # the mean of the targets is not among its functions, but they come close to it

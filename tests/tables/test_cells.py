@@ -104,16 +104,22 @@ BAD = {
         ["2023-01-31", "2023-02-30"],
         "has '2023-02-30' in row 1 .counted from 0., which is not a date; write dates as in",
     ),
-    "numbers and words": ([1, "a"], "holds int and str values; convert all of them to numbers or to text, or leave it"),
+    "numbers and words": (
+        [1, "a"],
+        "holds int and str values; convert all of them to one type: float, dates or text; or leave",
+    ),
     "dates and durations": ([dt.date(2023, 1, 1), dt.timedelta(1)], "holds dates and durations; convert all of them"),
-    "clocks": ([dt.time(12)], "holds time values; convert all of them to numbers or to text, or leave it out"),
-    "periods": (pd.Series(pd.period_range("2023", periods=3, freq="M")), r"holds period\[M\]; convert it to numbers"),
+    "clocks": ([dt.time(12)], "holds time values; convert all of them to one type: float, dates or text; or leave"),
+    "periods": (
+        pd.Series(pd.period_range("2023", periods=3, freq="M")),
+        r"holds cells of type period\[M\]; convert them to float",
+    ),
     "ranges of one type": (
         pd.Series(pd.interval_range(0, 3)),
-        r"holds interval\[int64, right\]; convert it to numbers",
+        r"holds cells of type interval\[int64, right\]; convert them to float",
     ),
-    "lists": ([[1], [2]], "holds list values; convert all of them to numbers or to text, or leave it out"),
-    "bytes": ([b"a", b"b"], "holds bytes values; convert all of them to numbers or to text, or leave it out"),
+    "lists": ([[1], [2]], "holds list values; convert all of them to one type: float, dates or text; or leave"),
+    "bytes": ([b"a", b"b"], "holds bytes values; convert all of them to one type: float, dates or text; or leave"),
     "an error among percentages": (
         [*(f"{i}%" for i in range(12)), "x"],
         "'x' in row 12 .counted from 0., which is not a percentage; correct it, or empty the cell",
@@ -134,7 +140,7 @@ BAD = {
         [*(f"{i},000" for i in range(1, 13)), "< 5"],
         "'< 5' in row 12 .counted from 0., which is a limit, not a number; write a number, such as half of the limit",
     ),
-    "complex": ([1j, 2.0], "holds complex128; convert it to numbers, dates or text, or leave it out"),
+    "complex": ([1j, 2.0], "holds cells of type complex128; convert them to float, dates or text, or leave it out"),
     "infinite": ([1.0, np.inf], "has an infinite number in row 1 .counted from 0.; correct it, or empty the cell"),
     "missing": ([1.0, None], "has a missing cell in row 1 .counted from 0.; fill it in, or set missing='impute'"),
     "missing text": (
@@ -343,7 +349,7 @@ def test_nested_columns_of_polars_are_told(kind):
         "Struct": [{"a": 1}],
         "Array": polars.Series([[1]], dtype=polars.Array(int, 1)),
     }
-    with pytest.raises(ColumnError, match=f"column 'c' holds {kind}.*; convert it to numbers, dates or text, or leave"):
+    with pytest.raises(ColumnError, match=f"column 'c' holds cells of type {kind}.*; convert them to float, dates"):
         Columns().learn(as_frame(polars.DataFrame({"c": cells[kind]})))
 
 
@@ -352,7 +358,7 @@ def test_columns_of_null_of_any_type_are_left_out():
     for kind in (arrow.null(), arrow.month_day_nano_interval(), arrow.list_(arrow.int64())):
         table = arrow.table({"x": [1.0, 2.0], "c": arrow.array([None, None], kind)})
         columns = Columns()
-        with pytest.warns(ColumnWarning, match="column 'c' is left out, because it is empty"):
+        with pytest.warns(ColumnWarning, match="column 'c' is left out, because all its cells are empty"):
             columns.learn(as_frame(table))
 
 
@@ -418,7 +424,7 @@ def test_marks_of_missing_cells_among_numbers(gap, number):
     texts = [number.format(i % 9 + 1) for i in range(30)]
     frame = pd.DataFrame({"x": [*texts, gap], "z": np.arange(31.0) % 7})
     columns = Columns("impute")
-    with pytest.warns(ColumnWarning, match=f"{re.escape(repr(gap))} is missing"):
+    with pytest.warns(ColumnWarning, match=f"{re.escape(repr(gap))} counts as a missing cell"):
         cells = columns.learn(as_frame(frame))
     assert columns.kinds["x"] == NUMBER
     assert np.isnan(cells.numbers[-1, 0])

@@ -69,7 +69,7 @@ def test_steps_that_would_lower_the_bound_or_lose_the_precision_are_shortened():
     found, _, info = solved(model, y)
     assert float(info["shortened"]) > 0
     assert float(found.bound(X, y)[0]) > float(model.bound(X, y)[0])
-    with pytest.warns(RepairWarning, match="after 2 steps, q.* was not at its optimum"):
+    with pytest.warns(RepairWarning, match="after 2 steps, the posterior q.* was not at its optimum"):
         agp.fit_lbfgs(model, X, y, inner=[OptimalPosterior(max_steps=2)], max_iterations=1)
 
 
