@@ -143,7 +143,8 @@ def perturb_constants(sample: Numbers, among: Callable[[], Array], codes: Sequen
     if not constant.any():
         return sample
     rows = to_numpy(among()).astype(np.float64)
-    spread = np.where(constant & (rows.max(axis=0) > rows.min(axis=0)), rows.std(axis=0), 0.0)
+    with np.errstate(over="ignore"):  # such values are refused later
+        spread = np.where(constant & (rows.max(axis=0) > rows.min(axis=0)), rows.std(axis=0), 0.0)
     return sample + np.where(np.arange(len(sample)) % 2, 1.0, -1.0)[:, None] * spread
 
 

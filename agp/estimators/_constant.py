@@ -26,6 +26,8 @@ from agp.selection import NO_SIGNAL_VARIANCE
 
 NOISE_FRACTION = 0.1
 """The standard deviation of the noise of equal targets, as a fraction of the targets: nothing is known about it."""
+LARGEST = 1e150
+"""The largest absolute value of equal targets, whose squares are finite."""
 LEAST_DISPERSION = 1e-8
 """The smallest initial dispersion of counts."""
 SMALL_VARIANCE = 0.01
@@ -49,6 +51,9 @@ def constant_parts(likelihood: Likelihood, y: Array, *, given: bool, transform: 
     """
     values = np.nanmax(to_numpy(y).astype(np.float64), axis=0)
     size = float(np.abs(values).max()) or 1.0
+    if size > LARGEST:
+        msg = f"y has the value {size:g}, whose square exceeds the maximum of float64; divide y by a constant."
+        raise ValueError(msg)
     if isinstance(likelihood, Beta):
         share = float(np.minimum(values, 1.0 - values).min())
         likelihood = likelihood if given else Beta((1.0 - share) / (share * NOISE_FRACTION**2))

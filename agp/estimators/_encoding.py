@@ -78,7 +78,7 @@ class Encoder:
         self.names_of_numbers = names
         self.marked: npt.NDArray[np.bool_] = np.any(missing, axis=0) & (self.missing == "impute")
         counts = np.maximum((~missing).sum(axis=0), 1)
-        self.means = np.where(missing, 0.0, numbers).astype(np.float64).sum(axis=0) / counts
+        self.means = (np.where(missing, 0.0, numbers).astype(np.float64) / counts).sum(axis=0)
         self.quantiles = _quantiles_of(numbers)
         return self
 

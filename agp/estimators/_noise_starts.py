@@ -10,6 +10,7 @@ from agp.bounds import Batch
 from agp.errors import NotPositiveDefiniteError
 from agp.estimators._observations import Observations
 from agp.likelihoods import LatentNoiseGaussian
+from agp.models import SVGP
 from agp.processes import Stack
 from agp.repairs import collect_reports
 from agp.updates import OptimalPosterior
@@ -39,7 +40,8 @@ def start_noise(model: Any, data: Observations, *, selected: bool) -> Any:
     selected
         Whether the kernel was selected. The starts of given kernels are not changed.
     """
-    if not (selected and isinstance(model.likelihood, LatentNoiseGaussian) and isinstance(model.process, Stack)):
+    is_latent = isinstance(model, SVGP) and isinstance(model.likelihood, LatentNoiseGaussian)
+    if not (selected and is_latent and isinstance(model.process, Stack)):
         return model
     wide = _with_usual_lengthscales(model, data)
     if data.X.shape[0] > MAX_ROWS or backend_of(data.X).is_lazy or not OptimalPosterior.applies(model):

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length
 
@@ -72,9 +73,21 @@ phrases that scikit-learn's checks of estimators expect are kept."""
 ENDING = "pass a data frame, or an array of numbers"
 
 
+@runtime_checkable
+class _Convertible(Protocol):
+    """An object that NumPy converts to an array."""
+
+    def __array__(self) -> npt.NDArray[Any]: ...
+
+
+def _is_collection(x: Any) -> bool:
+    """Whether an object may contain rows."""
+    return isinstance(x, (Iterable, _Convertible)) and not isinstance(x, (str, bytes, Mapping))
+
+
 def check_rows(X: Any) -> None:
     """Raise TypeError if X is no collection of rows, and ValueError if it has only one dimension."""
-    if isinstance(X, (str, bytes, Mapping)) or not isinstance(X, Iterable):
+    if not _is_collection(X):
         raise TypeError(f"X is {quote(X)}, but must be a data frame or an array with rows and columns.")
     if isinstance(X, np.ndarray) and X.ndim != 2:
         remedy = "X.reshape(-1, 1) is one column, X.reshape(1, -1) is one row"
@@ -83,7 +96,7 @@ def check_rows(X: Any) -> None:
 
 def check_each_row(name: str, x: Any) -> None:
     """Raise TypeError unless x is a collection, with one entry for each row."""
-    if isinstance(x, (str, bytes, Mapping)) or not isinstance(x, Iterable):
+    if not _is_collection(x):
         raise TypeError(f"{name} is {quote(x)}, but must be an array or a list with one entry for each row of X.")
 
 

@@ -19,4 +19,4 @@ from agp.selection._fits import HYPERPARAMETERS, REGRESSION_METHODS
 from agp.selection._level_effects import level_effects
 from agp.selection._signal import NO_SIGNAL_VARIANCE
 from agp.selection._sizes import EXACT_ROWS
-from agp.selection._targets import mean_log_slope, transform_of
+from agp.selection._targets import transform_of

@@ -308,7 +308,7 @@ def narrow(model: Any) -> Any:
     xp = backend_of(model.X).xp
     codes = [*model.kernel.category_levels(model.X.shape[1])]
     origin = xp.mean(model.X, axis=0)
-    origin = xp.where(asarray_like(np.isin(np.arange(model.X.shape[1]), codes), origin) > 0.0, 0.0 * origin, origin)
+    origin = origin * asarray_like(~np.isin(np.arange(model.X.shape[1]), codes) * 1.0, origin)
     shifted = {"X": model.X - origin}
     for path, part in (tree.nodes(model, Linear) | tree.nodes(model, Warped)).items():
         if part.centre is not None:

@@ -34,7 +34,7 @@ from agp.tables._cells import (
     plain_column,
 )
 from agp.tables._columns import MISSING, as_frame, shorten_remarks
-from agp.tables._files import TABLES, check_file, ending_of, npz_arrays, unknown_column_message
+from agp.tables._files import TABLES, ending_of, unknown_column_message
 from agp.tables._numbers import Style
 from agp.tables._open_rows import is_many, several_files
 from agp.tables._targets import (

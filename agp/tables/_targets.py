@@ -183,11 +183,14 @@ def errors_of(table: TableFile, columns: list[str], rows: Any) -> npt.NDArray[np
     return errors[0] if len(errors) == 1 else np.stack(errors, axis=1)
 
 
+USE_REGRESSION = "use --task regression"
+
+
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
 def labels_of(
-    table: TableFile, target: str, rows: Any, *, least: int = 2, remedy: str = "use --task regression"
+    table: TableFile, target: str, rows: Any, *, least: int = 2, remedy: str = USE_REGRESSION
 ) -> npt.NDArray[Any]:
     """Return the labels [N] of the given rows: strings, Booleans or whole numbers.
 
@@ -214,7 +217,8 @@ def labels_of(
     if count > MAX_CLASSES:
         excess = f"the target {quote(target)} has {count:,} different labels, but at most {MAX_CLASSES} are allowed"
         suspicion = suspicion_of(cells.distinct) if cells.is_text else None
-        advice = f"it holds {suspicion}" if suspicion else "merge some of them"
+        advice = "merge some of them" if remedy == USE_REGRESSION else remedy
+        advice = f"it holds {suspicion}" if suspicion else advice
         raise ValueError(f"{table.path}: {excess}; {advice}.")
     return labels
 

@@ -1,6 +1,6 @@
 """The training loop, which applies updates in order, checks numbers and writes checkpoints."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -144,18 +144,27 @@ def train(
     model = initial_state(model, kept_leaves(model, updates)) if steps else model
     run = Run(model, updates, batches, check_checkpoint(checkpoint), facts, on_device=on_device, graphs=graphs)
     _begin(run, model, steps, checkpoint)
-    with track(progress) as tracker:
-        judge_bounds(tracker, model, data)
-        return _advance(run, steps, callbacks, tracker, checkpoint_every)
+    return _advance(
+        run, steps, callbacks, progress, checkpoint_every, lambda tracker: judge_bounds(tracker, model, data)
+    )
 
 
-def _advance(run: Run, steps: int, callbacks: list[Callback], tracker: Tracker, checkpoint_every: int) -> Result[Any]:
-    """Take the steps of a run, and return its result, which is also in the errors."""
+def _advance(
+    run: Run,
+    steps: int,
+    callbacks: list[Callback],
+    progress: Shown,
+    checkpoint_every: int,
+    prepare: Callable[[Tracker], None],
+) -> Result[Any]:
+    """Take the steps of a run, and return its result, which is also in the errors. `prepare` is called before."""
     try:
-        with tracker.inside(), collect_reports(run.aside):
-            tracker.begin("steps")
-            run.advance_to(steps, callbacks, tracker, checkpoint_every)
-            run.save()
+        with track(progress) as tracker:
+            prepare(tracker)
+            with tracker.inside(), collect_reports(run.aside):
+                tracker.begin("steps")
+                run.advance_to(steps, callbacks, tracker, checkpoint_every)
+                run.save()
         result = run.result()
         run.repairs.tell()
         return result

@@ -52,6 +52,9 @@ ROUNDING = 1e3
 """The minimum of a positive leaf, as a multiple of machine precision times the leaf's unit."""
 TOLERANCE = 1e-7
 """The tolerance for inverse factors. The gradient treats them as constants, which causes a second-order error."""
+SOLVE_STEPS = 100
+"""The maximum number of steps of `OptimalPosterior` per evaluation. They start from the last iterate, and more than 30
+are rare."""
 SITE_RATE, SITE_STEPS = 0.8, 8
 """The rate and the number of site steps per evaluation, for non-quadratic likelihoods. The steps start from the sites
 of the last iterate."""
@@ -78,7 +81,7 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
     if likelihood.quadratic and NaturalGradient.stepping(model):
         found.append(NaturalGradient(1.0, memory=memory))
     elif not inverses and has_optimal_posterior(likelihood) and OptimalPosterior.applies(model):
-        found.append(OptimalPosterior(memory=memory))
+        found.append(OptimalPosterior(max_steps=SOLVE_STEPS, memory=memory))
     return found
 
 

@@ -66,11 +66,11 @@ class _Stages:
     def run(self, before: Any, *, frozen: tuple[str, ...] = (), few: bool) -> Any:
         """Run L-BFGS until it has converged, and restart it once if rounding has ended a line search.
 
-        If `few` is true, only few leaves move, and the curvature that L-BFGS sees predicts the gain. Otherwise, the
-        gain of the last 20 iterations decides.
+        If `few` is true, only few leaves move, and the curvature that L-BFGS sees predicts the gain. Otherwise, and if
+        gradients are inexact, the gain of the last 20 iterations decides.
         """
         count = observations_of(self.data)
-        self.rule = PredictedGain(self.tolerance) if few else Gain(self.tolerance * count)
+        self.rule = PredictedGain(self.tolerance, self.tolerance * count) if few else Gain(self.tolerance * count)
         slope = 1e-3 * self.tolerance / (count if few else 1.0)
         given = {**self.settings, "frozen": frozen, "tolerance": slope, "logarithms": few}
         given["callbacks"] = [*self.settings["callbacks"], self.rule]

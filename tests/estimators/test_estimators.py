@@ -159,7 +159,10 @@ def test_missing_cells_are_refused_or_imputed():
     table = _table()
     table.loc[3, "size"] = np.nan
     table.loc[5, "kind"] = None
-    with pytest.raises(ValueError, match="'size' has a missing cell in row 3; fill it in, or set missing='impute'"):
+    with pytest.raises(
+        ValueError,
+        match="column 'size' has a missing cell in row 3 .counted from 0.; fill it in, or set missing='impute'",
+    ):
         GPRegressor().fit(table, Y)
     with pytest.raises(ValueError, match="column 'kind' has a missing cell in row 5"):
         GPRegressor().fit(table.assign(size=0.0 * X[:, 0] + X[:, 0]), Y)

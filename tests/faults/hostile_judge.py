@@ -97,7 +97,7 @@ def unsound(error: BaseException) -> str:
     first = str(error).partition("\n")[0]
     if not last.filename.startswith(HOMES):
         return "foreign " + describe_error(error)
-    if len(first) < 20 or not first.endswith((".", "so far")):
+    if len(first) < 20 or not first.endswith((".", "?", "so far")):
         return "an error without a cause: " + describe_error(error)
     return ""
 

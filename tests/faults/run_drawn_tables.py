@@ -4,6 +4,7 @@ Prints every new kind of defect with its table, and how many tables ended how. E
 """
 
 import argparse
+import faulthandler
 import functools
 import multiprocessing
 import os
@@ -36,6 +37,7 @@ def _judge_share(
     seed: int, keep: Path | None
 ) -> list[tuple[str, float, tuple[float, ...], list[str], list[str], list[str]]]:
     """Judge `SHARE` tables of a seed, and pickle those with defects into a folder."""
+    faulthandler.enable()
     found = []
 
     @hypothesis.seed(seed)

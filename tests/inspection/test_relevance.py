@@ -141,7 +141,7 @@ def test_a_category_is_one_column_under_its_name(estimator):
     np.testing.assert_allclose(permutation_importance(estimator, repeats=4).mean, ours.mean, atol=1e-9)
     found = kernel_relevance(estimator)
     assert found.names == ours.names
-    assert min(found.mean[:2]) > 0.05 > 0.005 > found.mean[2]
+    assert min(found.mean[:2]) > 0.05 > 0.02 > found.mean[2]
     assert {one.input for one in found.lengthscales if one.column == "kind"} == {"kind"}
 
 
@@ -193,7 +193,8 @@ def test_classes_in_an_order_keep_it():
 @pytest.mark.long
 def test_each_target_has_its_column():
     both = np.concatenate([SOUND[:, None], 100.0 * X[:, 2:]], axis=1)
-    estimator = GPRegressor(kernel="rbf", max_steps=200, tolerance=0.05, random_state=0).fit(TABLE, both)
+    estimator = GPRegressor(kernel="rbf", outputs="separate", max_steps=200, tolerance=0.05, random_state=0)
+    estimator.fit(TABLE, both)
     found = permutation_importance(estimator, TABLE, both, repeats=3)
     assert found.mean.shape == found.deviation.shape == (3, 2)
     assert found.mean[:, 0].argmax() == 1

@@ -136,7 +136,7 @@ def test_several_outputs_have_a_panel_each(tmp_path):
     given = axes_of(2)
     assert plot_fit(agp.GPR.from_data(X, both), X, both, ax=given) is given[0].figure
     assert all("mean" in lines(ax) for ax in given)
-    with pytest.raises(ValueError, match="ax holds 1 axes, but the plot has 2 panels; pass 2 axes"):
+    with pytest.raises(ValueError, match="ax holds 1 axis, but the plot has 2 panels; pass 2 axes"):
         plot_fit(agp.GPR.from_data(X, both), X, both, ax=given[0])
 
 

@@ -167,6 +167,7 @@ def _uses() -> dict[Path, tuple[set[str], str]]:
 STORED = {
     *("DiagonalState", "DualInverses", "InverseFreeFactor", "LikelihoodFactor", "NaturalState", "OrthogonalState"),
     *("RelaxedFactor", "RelaxedGroupsFactor", "ExactFactor", "DatumSitesFactor", "IterativeFactor", "ProjectedFactor"),
+    *("NearFactor", "SettingsFactor"),
 }
 """The classes in files of predictors, which `agp.io` finds by name in `agp.posteriors` and `agp.processes`."""
 

@@ -97,7 +97,7 @@ def test_a_mean_function_of_the_user_stays(mean_function):
 def test_noise_at_full_size(rows, method):
     X, y = noise(rows, 3)
     with pytest.warns(NoSignalWarning):
-        found = fit_regression(X, y, kernel=agp.Matern32(), method=method, most=256, tolerance=0.1)
+        found = fit_regression(X, y, method=method, most=256, tolerance=0.1)
     assert not found.learned
     density = log_density(y[:500], *found.model.predict(X[:500], observed=True))
     assert abs(density - log_density(y[:500], y.mean(), y.var())) < 0.005
@@ -124,7 +124,7 @@ def test_a_weak_signal_is_learned(seed):
 @pytest.mark.usefixtures("full_size")
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize(("rows", "size"), [(600, 0.45), (6000, 0.2)])
+@pytest.mark.parametrize(("rows", "size"), [(600, 0.45), (6000, 0.3)])
 def test_a_signal_of_a_few_percent_is_learned(rows, size, seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(rows, 3))

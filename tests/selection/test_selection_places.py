@@ -35,7 +35,8 @@ def test_every_library_comes_to_the_same(way, backend):
     found = fit_regression(backend.array(X), backend.array(y), method=method)
     for leaf in agp.tree.leaves(found.model).values():
         backend.check(leaf)
-    assert_same(found, fit_regression(X, y, method=method), table(6, seed=1)[0], backend.array)
+    tolerance = 1e-4 if way == "both" else 1e-6  # neighbours are trained in float32
+    assert_same(found, fit_regression(X, y, method=method), table(6, seed=1)[0], backend.array, tolerance)
 
 
 @pytest.mark.long
@@ -45,7 +46,7 @@ def test_noise_on_every_library(way, backend):
     X, _ = table(rows)
     y = np.random.default_rng(0).normal(size=rows)
     with pytest.warns(NoSignalWarning):
-        found = fit_regression(backend.array(X), backend.array(y), method=method, kernel=agp.RBF())
+        found = fit_regression(backend.array(X), backend.array(y), method=method)
     mean, variance = (backend.numpy(x) for x in found.model.predict(backend.array(X), observed=True))
     np.testing.assert_allclose(mean, y.mean(), atol=1e-3)
     np.testing.assert_allclose(variance, y.var(), rtol=1e-3)
