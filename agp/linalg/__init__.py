@@ -43,7 +43,7 @@ from agp.linalg._cholesky import lower_cholesky, noisy_cholesky, phi, positive_d
 from agp.linalg._conjugate_gradients import LOOK_EVERY, Solution, conjugate_gradients, log_quadrature
 from agp.linalg._diagonal import add_diagonal, covariance_with, default_jitter, diagonal, identity
 from agp.linalg._inverse import Gap, report_restarts
-from agp.linalg._inverse_step import largest_eigenvalue, natural_step, starting_vector
+from agp.linalg._inverse_step import largest_eigenvalue, natural_step, rounding_error, starting_vector
 from agp.linalg._pivoted_cholesky import Preconditioner, pivoted_cholesky, preconditioner
 from agp.linalg._reduced_steps import PRECISIONS
 from agp.linalg._step_rules import StepRule

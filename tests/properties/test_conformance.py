@@ -161,6 +161,7 @@ FOR_PACKAGES = "\n# for other subpackages\n"
 def _uses() -> dict[Path, tuple[set[str], str]]:
     """The dotted names that each file imports of the library, and its text."""
     files = [path for folder in ("agp", "backends", "tests") for path in (ROOT / folder).rglob("*.py")]
+    files += (ROOT / "asv_benchmarks" / "break_even_parts").glob("*.py")  # measures internal functions
     return {path: (_imports(ast.parse(text := path.read_text(encoding="utf-8"))), text) for path in files}
 
 
