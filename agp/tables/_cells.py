@@ -216,6 +216,12 @@ def plain_column(series: Any) -> Column:
     Times with a zone are converted to UTC if need be, and sparse columns become dense. Raise ColumnError for types that
     are neither numbers nor text nor times, such as periods and complex numbers.
     """
+    if series.dtype == nw.Categorical and series.implementation.is_pyarrow():
+        import pyarrow as pa
+
+        levels = series.to_native().type.value_type
+        if isinstance(levels, pa.BaseExtensionType):  # such as intervals, which pyarrow cannot compare
+            raise _unusable(series.name, f"category of {levels}")
     if series.dtype != nw.Unknown:
         return Column(series)
     native = series.to_native()

@@ -353,6 +353,15 @@ def test_nested_columns_of_polars_are_told(kind):
         Columns().learn(as_frame(polars.DataFrame({"c": cells[kind]})))
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_arrow_categories_of_intervals_are_refused(ordered):
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")
+    ranges = pd.Series(pd.cut(np.linspace(-1.0, 1.0, 6), 3, ordered=ordered, labels=pd.interval_range(0, 3)))
+    table = arrow.Table.from_pandas(pd.DataFrame({"c": ranges}), preserve_index=False)
+    with pytest.raises(ColumnError, match="column 'c' holds cells of type category of extension.*; convert them to fl"):
+        Columns().learn(as_frame(table))
+
+
 def test_columns_of_null_of_any_type_are_left_out():
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")
     for kind in (arrow.null(), arrow.month_day_nano_interval(), arrow.list_(arrow.int64())):
