@@ -28,7 +28,7 @@ NEAR = 2.0
 RATE, STEPS = 0.8, 8
 """The rate and the number of natural-gradient steps if the features of all rows exceed the memory budget."""
 
-NOTABLE = 1e-6
+NOTABLE = 1e-5
 """If the last step gained more than this many nats, q(u) is far enough from its optimum for a report."""
 
 Sites = dict[str, Sums]
