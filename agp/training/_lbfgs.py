@@ -95,16 +95,16 @@ class Gain:
 class PredictedGain(Gain):
     """A callback that ends L-BFGS when a Newton step promises less than 1e-4 tolerances, twice in a row.
 
-    The tolerance is in nats. Rounding errors may hide gains below the tolerance itself. If most of the last 20
-    iterations had repairs, for example because q(u) did not reach its optimum, gradients are inexact, and predictions
-    mean little. L-BFGS then also ends when these iterations have gained less than `inexact`, in nats.
+    The tolerance is in nats. Rounding errors may hide gains below the tolerance itself. If the limit of
+    steps ended the inner updates of most of the last 20 iterations, gradients are inexact, and predictions mean little.
+    L-BFGS then also ends when these iterations have gained less than `inexact`, in nats.
     """
 
     def __init__(self, tolerance: float, inexact: float = 0.0) -> None:
         super().__init__(SHARE * tolerance)
         self.rounding, self.count = tolerance, 0
         self.inexact = inexact
-        self.repaired: deque[bool] = deque(maxlen=LAST_ITERATIONS)
+        self.unfinished: deque[bool] = deque(maxlen=LAST_ITERATIONS)
 
     def expected_steps(self, trace: Mapping[str, list[float]], most: float) -> float:
         """Return after how many iterations of a trace the rule is expected to end it."""
@@ -117,9 +117,9 @@ class PredictedGain(Gain):
         if self.count >= IN_A_ROW:
             self.converged = True
             self.message = f"the predicted gain is {predicted:.1e} nats, less than {self.least:.2g}"
-        self.repaired.append(seen.info["repairs"] > 0)
-        repaired = len(self.bounds) > LAST_ITERATIONS and 2 * sum(self.repaired) > LAST_ITERATIONS
-        if repaired and self.since(self.bounds[-1 - LAST_ITERATIONS :]) < self.inexact:
+        self.unfinished.append(seen.info["unfinished"])
+        inexact = len(self.bounds) > LAST_ITERATIONS and 2 * sum(self.unfinished) > LAST_ITERATIONS
+        if inexact and self.since(self.bounds[-1 - LAST_ITERATIONS :]) < self.inexact:
             self.converged = True
             self.message = f"the last {LAST_ITERATIONS} iterations gained less than {self.inexact:.2g} nats"
         return self.converged
@@ -392,7 +392,7 @@ class _Search:
         run.trace["bound"].append(float(at.bound))
         run.trace["gradient"].append(float(np.max(np.abs(at.slope))))
         run.trace["gain"].append(self.objective.count * run.decrement())
-        info = {"bound": at.bound, "gain": run.trace["gain"][-1], "repairs": at.repairs.total}
+        info = {"bound": at.bound, "gain": run.trace["gain"][-1], "unfinished": at.unfinished}
         self.stopped = call_all(self.callbacks, Progress(self.steps, at.model, info, self.objective.seconds))
         if self.tracker is not None:
             self._tell(self.tracker, run)

@@ -131,6 +131,8 @@ class Point(NamedTuple):
     """The bound, a 0-d array on the device that computed it."""
     repairs: Tally
     """The repairs, which are counted only if the point becomes an iterate."""
+    unfinished: bool
+    """Whether an inner update was ended by its limit of steps, so that the gradient is inexact."""
 
 
 class Objective:
@@ -172,11 +174,13 @@ class Objective:
         self.aside: list[Report] = []  # reports of callbacks
         states = [update.init(model) for update in inner]
 
-        def evaluated(model: Any, batch: Batch, states: list[Any]) -> tuple[Array, dict[str, Array], Any]:
+        def evaluated(model: Any, batch: Batch, states: list[Any]) -> tuple[Array, dict[str, Array], Any, list[Array]]:
+            unfinished = []
             for update, state in zip(inner, states, strict=True):
-                model, _, _ = update(model, batch, state)
+                model, _, info = update(model, batch, state)
+                unfinished += [info["unfinished"]] if "unfinished" in info else []
             bound, raw_bar = gradient_of_batch(model, batch, gradient, memory=memory)
-            return bound, raw_bar, model
+            return bound, raw_bar, model, unfinished
 
         self._evaluated = backend_of(batch.X).compile(evaluated)
         self._rest = batch, states
@@ -216,7 +220,7 @@ class Objective:
                         found, _ = speculate(lambda: self._evaluated(here, *self._rest), self.reference)
                     else:
                         found = self._evaluated(here, *self._rest)
-                    bound, raw_bar, model = found
+                    bound, raw_bar, model, unfinished = found
             except NotPositiveDefiniteError:
                 return self._reject("a factorisation failed")
             tally = Tally(reports)
@@ -229,7 +233,7 @@ class Objective:
             return self._reject("the bound was not finite")
         if not np.isfinite(slope).all():
             return self._reject("the gradient was not finite")
-        return Point(vector, model, loss, slope, bound, tally)
+        return Point(vector, model, loss, slope, bound, tally, any(map(bool, unfinished)))
 
     def _reject(self, reason: str) -> None:
         self.rejections[reason] += 1

@@ -113,7 +113,10 @@ class OptimalPosterior:
         return Moved(leaves_of(NaturalGradient.stepping(model), "parameter"))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """Return the model with the optimal q(u). The info contains the number of steps, and of rejected steps."""
+        """Return the model with the optimal q(u).
+
+        The info contains the numbers of steps and of rejected steps, and whether the limit of steps ended them (1 or 0).
+        """
         block_rows = model._block_rows(batch.X, self.memory)
         if block_rows is not None and block_rows < batch.X.shape[0]:
             steps = Repeat(NaturalGradient(RATE, memory=self.memory), STEPS)
@@ -125,7 +128,9 @@ class OptimalPosterior:
         for path, sites in found.sites.items():
             place = tree.join_path(path, "posterior")
             new[tree.join_path("process", place)] = nodes[place].with_white_sites(sites, roots[path])  # type: ignore[attr-defined]
-        return tree.replace(model, new), state, {"solve_steps": found.steps, "shortened": found.shortened}
+        unfinished = backend_of(found.steps).xp.astype(found.steps >= self.max_steps, found.steps.dtype)
+        info = {"solve_steps": found.steps, "shortened": found.shortened, "unfinished": unfinished}
+        return tree.replace(model, new), state, info
 
     def _settle(self, look: Callable[[Sites], tuple[Array, Sites]], start: Sites) -> Progress:
         """Take steps from the given sites until they gain less than the tolerance."""

@@ -199,7 +199,7 @@ def test_the_curvature_of_a_parabola_is_known_after_as_many_steps_as_it_has_dire
 def test_the_predicted_gain_ends_a_search_at_the_second_small_one():
     rule = PredictedGain(1e-3)
     seen = [
-        agp.training.Progress(i, None, {"bound": 0.0, "gain": g, "repairs": 0}, 0.0)
+        agp.training.Progress(i, None, {"bound": 0.0, "gain": g, "unfinished": False}, 0.0)
         for i, g in enumerate([1e-9, 1.0, 1e-9, 1e-9])
     ]
     assert list(map(rule, seen)) == [False, False, False, True]
@@ -210,14 +210,16 @@ def test_the_predicted_gain_ends_a_search_at_the_second_small_one():
 def test_the_gain_of_twenty_iterations_ends_a_search_with_inexact_gradients(share, ends):
     rule = PredictedGain(1e-3, inexact=0.1)
     for i in range(40):
-        repairs = int((i + 1) * share) - int(i * share)
-        ended = rule(agp.training.Progress(i, None, {"bound": 1e-3 * i, "gain": 1.0, "repairs": repairs}, 0.0))
+        unfinished = int((i + 1) * share) > int(i * share)
+        ended = rule(agp.training.Progress(i, None, {"bound": 1e-3 * i, "gain": 1.0, "unfinished": unfinished}, 0.0))
         if ended:
             break
     assert (i if ended else None) == ends
     assert not ends or rule.message == "the last 20 iterations gained less than 0.1 nats"
     unequal = PredictedGain(1e-3, inexact=0.01)
-    found = [unequal(agp.training.Progress(i, None, {"bound": i, "gain": 1.0, "repairs": 1}, 0.0)) for i in range(40)]
+    found = [
+        unequal(agp.training.Progress(i, None, {"bound": i, "gain": 1.0, "unfinished": True}, 0.0)) for i in range(40)
+    ]
     assert not any(found)
 
 
