@@ -13,7 +13,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend
-from agp.errors import check_call_of, join_words
+from agp.errors import explain_call, join_words
 from agp.repairs._reports import Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,7 +46,7 @@ def public(
     """
     if f is None:
         return partial(public, repairs=repairs, context=context, ignore=ignore)
-    call: Callable[..., Any] = f
+    call: Callable[..., Any] = explain_call(f)
 
     @wraps(call)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -60,11 +60,7 @@ def public(
                     settings.enter_context(B.context(x))
             if ignore is not None:
                 settings.enter_context(np.errstate(**_ignored_conditions(warnings=ignore == "warnings")))
-            try:
-                result = call(*args, **kwargs)
-            except TypeError:
-                check_call_of(call, args, kwargs)
-                raise
+            result = call(*args, **kwargs)
         if reports:
             Tally(reports).tell()
         return _in_context(result, B, x)
@@ -113,16 +109,13 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
 
 def on_instance(f: Callable[..., Any], base: type, call: str, /) -> Any:
     """Decorate the method `from_data` of parts, so that a call on the class raises TypeError. `call` is a valid one."""
+    f = explain_call(f)
 
     @wraps(f)
     def checked(*args: Any, **named: Any) -> Any:
         if not args or not isinstance(args[0], base):
             raise TypeError(f"from_data is called on a class, but needs an instance; write {call}.")
-        try:
-            return f(*args, **named)
-        except TypeError:
-            check_call_of(f, args, named)
-            raise
+        return f(*args, **named)
 
     return checked
 

@@ -115,7 +115,7 @@ class OptimalPosterior:
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model with the optimal q(u).
 
-        The info contains the numbers of steps and of rejected steps, and whether the limit of steps ended them (1 or 0).
+        The info contains the numbers of steps and of rejected steps, and whether the limit ended the steps (1 or 0).
         """
         block_rows = model._block_rows(batch.X, self.memory)
         if block_rows is not None and block_rows < batch.X.shape[0]:
