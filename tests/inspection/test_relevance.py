@@ -141,7 +141,7 @@ def test_a_category_is_one_column_under_its_name(estimator):
     np.testing.assert_allclose(permutation_importance(estimator, repeats=4).mean, ours.mean, atol=1e-9)
     found = kernel_relevance(estimator)
     assert found.names == ours.names
-    assert min(found.mean[:2]) > 0.05 > 0.02 > found.mean[2]
+    assert min(found.mean[:2]) > 0.05 > 0.01 > found.mean[2]
     assert {one.input for one in found.lengthscales if one.column == "kind"} == {"kind"}
 
 
