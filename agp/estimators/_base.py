@@ -153,7 +153,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return tags
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name."""
+        """Set parameters by name, and return the estimator. Raise ValueError for a name that is no parameter."""
         check_parameters(self, params)
         return super().set_params(**params)
 
