@@ -13,7 +13,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend
-from agp.errors import explain_call, join_words
+from agp.errors import check_call_of, explain_call, join_words
 from agp.repairs._reports import Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,7 +46,7 @@ def public(
     """
     if f is None:
         return partial(public, repairs=repairs, context=context, ignore=ignore)
-    call: Callable[..., Any] = explain_call(f)
+    call: Callable[..., Any] = f
 
     @wraps(call)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -60,7 +60,11 @@ def public(
                     settings.enter_context(B.context(x))
             if ignore is not None:
                 settings.enter_context(np.errstate(**_ignored_conditions(warnings=ignore == "warnings")))
-            result = call(*args, **kwargs)
+            try:  # without `explain_call`, which would add a frame to each public function
+                result = call(*args, **kwargs)
+            except TypeError:
+                check_call_of(call, args, kwargs)
+                raise
         if reports:
             Tally(reports).tell()
         return _in_context(result, B, x)
