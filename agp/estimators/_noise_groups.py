@@ -213,7 +213,9 @@ def _alternate(regressor: Any, sample: Observations, tracker: Tracker, group: An
     """Return the variances [L] of the levels, by rounds of training exact GPs and Fisher scoring."""
     hyperparameters = "mode" if regressor.hyperparameters == "mode" else "auto"
     y = to_numpy(sample.y).astype(np.float64)[:, 0]
-    floor, variances, further = math.log(LEAST_NOISE * y.var()), np.zeros(count), np.zeros(count)
+    with np.errstate(over="ignore"):  # the models refuse targets whose variance overflows
+        floor = math.log(LEAST_NOISE * y.var())
+    variances, further = np.zeros(count), np.zeros(count)
     settings_of_all: dict[str, Any] = {"method": "gpr", "hyperparameters": hyperparameters, "progress": tracker}
     for i in range(ROUNDS):
         tracker.begin("noise", f"learning the noise of {count} groups")

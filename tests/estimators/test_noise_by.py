@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -379,6 +380,14 @@ def test_other_data_are_refused():
         pytest.raises(ValueError, match="this column is left out of the inputs; name it in keep"),
     ):
         GPRegressor(noise_by="row", **QUICK).fit(named, y)
+
+
+def test_huge_targets_are_refused_without_another_warning():
+    table, y, _, _ = FEW
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="its variance exceeds the maximum of float64"):
+            GPRegressor(noise_by="site", **QUICK).fit(table, 1e300 * y)
 
 
 def test_a_new_fit_forgets_the_noise():
