@@ -19,7 +19,7 @@ from agp.errors import count_of, unknown_name_message
 from agp.estimators._arrays import is_foreign, resolve_seed
 from agp.estimators._description import describe, learned_html
 from agp.estimators._encoding import Encoder
-from agp.estimators._inputs import convert_inputs, move_array
+from agp.estimators._inputs import convert_inputs, move_inputs
 from agp.estimators._kernel_columns import number_columns
 from agp.estimators._noise_groups import with_groups
 from agp.estimators._observations import Observations
@@ -413,7 +413,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Convert test inputs to model inputs. Also return whether to convert results to NumPy arrays."""
         self._check_fitted()
         A, host = convert_inputs(self, X, reset=False), not is_foreign(X)
-        return asarray_like(A, self.predictor_.reference[1]) if host else move_array(self, A), host
+        return move_inputs(self, A, self.predictor_.reference[1] if host else None), host
 
     @property
     def predictor_(self) -> Predictor:

@@ -19,6 +19,7 @@ from agp.estimators._arrays import (
     floating,
     is_foreign,
     refuse_cells,
+    refuse_overflow,
     refuse_words,
 )
 from agp.estimators._encoding import Encoder
@@ -163,7 +164,7 @@ def convert_training_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
             f"column {name!r} has a cell in row {row} that is missing or has a value unseen in the first rows; "
             "pass all values, and a missing cell, in the first call of partial_fit."
         )
-    return move_array(estimator, A)
+    return move_inputs(estimator, A)
 
 
 def _unknown_cells(estimator: Any, A: Any) -> Any:
@@ -174,14 +175,32 @@ def _unknown_cells(estimator: Any, A: Any) -> Any:
     return unknown
 
 
-def move_array(estimator: Any, X: Any) -> Array:
-    """Convert an array to the library, device and precision of the parameters."""
+def move_inputs(estimator: Any, X: Any, beside: Array | None = None) -> Array:
+    """Convert inputs as `move_array` does, or to be like the array `beside`. Raise ValueError on overflow."""
+    columns: Encoder | None = vars(estimator).get("columns_")
+    names = None if columns is None or columns.columns is None else columns.sources()
+    if beside is None:
+        return move_array(estimator, X, names=names)
+    with np.errstate(over="ignore"):
+        moved = asarray_like(X, beside)
+    refuse_overflow("X", X, moved, names)
+    return moved
+
+
+def move_array(estimator: Any, x: Any, name: str = "X", *, names: list[str] | None = None) -> Array:
+    """Convert an array to the library, device and precision of the parameters. Raise ValueError on overflow.
+
+    Messages use the name of the array, or those of its columns.
+    """
     if estimator.backend is None and estimator.device is None and estimator.dtype is None:
-        return X
-    B = backend_of(X)
+        return x
+    B = backend_of(x)
     if B.is_lazy:  # the model decides which library evaluates the rows
         if estimator.dtype is None:
-            return X
-        return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=estimator.dtype).dtype)  # also checks the name
+            return x
+        return B.xp.astype(x, to_backend(np.zeros(1), "numpy", dtype=estimator.dtype).dtype)  # also checks the name
     library = estimator.backend or B.name
-    return to_backend(X, library, device=estimator.device, dtype=estimator.dtype)
+    with np.errstate(over="ignore"):
+        moved = to_backend(x, library, device=estimator.device, dtype=estimator.dtype)
+    refuse_overflow(name, x, moved, names)
+    return moved

@@ -54,7 +54,7 @@ def convert_targets(y: Any, X: Any, A: Array, estimator: Any) -> Array:
         numbers = read_targets(y, estimator)
         check_lengths("y", numbers, X)
         return asarray_in_range("y", numbers, A)
-    targets = move_array(estimator, floating(y))
+    targets = move_array(estimator, floating(y), "y")
     B = backend_of(targets)
     if B is backend_of(A) and B.xp.isdtype(targets.dtype, "real floating"):
         targets = B.xp.astype(targets, A.dtype)

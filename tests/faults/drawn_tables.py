@@ -30,6 +30,8 @@ modelled, or of 1e5 among others near 1, the moments of a new row may exceed the
 SAME_ROWS = ("rows of the middle", "one row", "twice as many rows")
 SAME_CELLS = ("shuffled columns", "further column")
 """Changes after which every row is one of the training table; for those of the second kind, if columns have names."""
+COUNTS = ("poisson", "negative-binomial")
+"""The likelihoods of counts."""
 EXPECTED = (DataConversionWarning, UndefinedMetricWarning)
 """Warnings that scikit-learn's checks of estimators expect."""
 MAX_SECONDS = 60.0
@@ -207,12 +209,15 @@ def _judge_predictions(verdict: Verdict, table: DrawnTable, estimator: Any, X: A
     if ends is not None:
         verdict.need(np.isfinite(ends).all() and (ends[..., 0] <= ends[..., 1]).all(), f"{name}: ends of intervals")
     if inside and len(mean):
-        measure(verdict, table.y, mean, deviation, name)
+        measure(verdict, table.y, mean, deviation, name, counts=table.settings.get("likelihood") in COUNTS)
     return mean
 
 
-def measure(verdict: Verdict, y: Any, mean: Any, deviation: Any, name: str) -> None:
-    """Compare predictions with the range of the targets, if the targets are numbers."""
+def measure(verdict: Verdict, y: Any, mean: Any, deviation: Any, name: str, *, counts: bool = False) -> None:
+    """Compare predictions with the range of the targets, if the targets are numbers.
+
+    The deviation of `counts` is at least the square root of their mean, which may exceed their range.
+    """
     try:
         numbers = np.asarray(y, dtype=float)
     except (TypeError, ValueError):
@@ -220,6 +225,7 @@ def measure(verdict: Verdict, y: Any, mean: Any, deviation: Any, name: str) -> N
     numbers = numbers[:, None] if numbers.ndim == 1 else numbers
     low, high = np.nanmin(numbers, axis=0), np.nanmax(numbers, axis=0)
     scale = np.where(high > low, high - low, np.where(high != 0.0, np.abs(high), 1.0))
+    scale = np.fmax(scale, np.sqrt(np.abs(high))) if counts else scale
     mean, deviation = mean.reshape(len(mean), -1), deviation.reshape(len(mean), -1)
     if mean.shape[1] != len(low):
         return
@@ -304,9 +310,12 @@ def _judge_files(verdict: Verdict, table: DrawnTable, folder: Path) -> None:
         numbers = found.filter(regex="^(mean|standard_deviation|lower|upper|probability)")  # a label may be "nan"
         verdict.need(len(found) == len(training), "agp predict: another number of rows")
         verdict.need(np.isfinite(numbers.to_numpy(float)).all(), "agp predict: not finite")
-        every = "--test-share" not in table.options  # the held-out rows may be far from the others
-        if every and "standard_deviation" in found and y.dtype.kind in "if":
-            measure(verdict, y, found["mean"].to_numpy(), found["standard_deviation"].to_numpy(), "agp predict")
+        # held-out rows may be far from the others, and the noise of rows may be given
+        ordinary = not any(option.startswith(("--test-share", "--noise=")) for option in table.options)
+        if ordinary and "standard_deviation" in found and y.dtype.kind in "if":
+            counts = any(option in COUNTS for option in table.options)
+            moments = (found[column].to_numpy() for column in ("mean", "standard_deviation"))
+            measure(verdict, y, *moments, "agp predict", counts=counts)
     change, k = table.changes[0]
     if change in ("none", "array"):
         return

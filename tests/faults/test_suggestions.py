@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -478,6 +479,31 @@ def test_inputs_of_any_scale_have_lengthscales():
         np.testing.assert_allclose(agp.RBF().from_data(factor * X, 1.0).lengthscale, factor * expected, rtol=1e-12)
     said = answer(lambda: agp.Linear().from_data(np.stack([Y, 1e200 * Y], axis=1), 1.0), ValueError)
     assert said.startswith("column 1 of X has values whose squares exceed the maximum of float64; divide it by")
+
+
+@pytest.mark.parametrize("kind", ["array", "table", "tensor"])
+def test_inputs_beyond_the_precision_are_named(kind):
+    estimators = pytest.importorskip("agp.estimators", reason="scikit-learn is not installed: not executed")
+    convert = np.asarray
+    if kind == "table":
+        pandas = pytest.importorskip("pandas", reason="pandas is not installed: not executed")
+        convert = lambda A: pandas.DataFrame(A, columns=["width", "mass"])  # noqa: E731
+    elif kind == "tensor":
+        convert = pytest.importorskip("torch", reason="torch is not installed: not executed").asarray
+    wide = convert(np.where(np.arange(40).reshape(20, 2) == 7, -1e200, X))
+    beyond = "in row 3, which is outside the range of float32; use another unit, or float64."
+    expected = f"{'column ' + repr('mass') if kind == 'table' else 'column 1 of X'} has -1e+200 {beyond}"
+    targets = Y + 0.3 * np.random.default_rng(1).normal(size=20)
+    regressor, classifier = (cls(dtype="float32") for cls in (estimators.GPRegressor, estimators.GPClassifier))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert answer(lambda: regressor.fit(wide, Y), ValueError) == expected
+        assert answer(lambda: classifier.fit(wide, Y > 0.0), ValueError) == expected
+        regressor.fit(convert(X), targets)
+        assert answer(lambda: regressor.predict(wide), ValueError) == expected
+        if kind == "tensor":
+            y = convert(np.where(np.arange(20) == 3, 1e200, Y))
+            assert answer(lambda: regressor.fit(convert(X), y), ValueError) == f"y has 1e+200 {beyond}"
 
 
 def test_projected_losses_are_for_fixed_actions():
