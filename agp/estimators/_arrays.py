@@ -33,56 +33,50 @@ def as_output(x: Array, *, host: bool) -> Any:
     return to_numpy(x) if host else x
 
 
-def asarray_in_range(name: str, numbers: Any, beside: Array, *, positive: bool = False) -> Array:
+def asarray_in_range(
+    name: str, numbers: Any, beside: Array, *, positive: bool = False, names: list[str] | None = None
+) -> Array:
     """Convert NumPy numbers to the library, device and dtype of the array `beside`.
 
-    Raise ValueError on overflow. If `positive` is true, also raise ValueError on underflow.
+    Raise ValueError for numbers outside its range; see `refuse_out_of_range`.
     """
-    B = backend_of(beside)
-    info = B.xp.finfo(beside.dtype)
-    beyond = _exceeds(numbers, info)
-    if positive:
-        beyond |= np.isfinite(numbers) & (np.abs(numbers) < float(info.smallest_normal))
-    if beyond.any():
-        raise ValueError(_out_of_range(name, numbers[beyond][0], int(np.argwhere(beyond)[0, 0]), beside))
+    refuse_out_of_range(name, numbers, beside, positive=positive, names=names)
     return asarray_like(numbers, beside)
 
 
-def refuse_overflow(name: str, before: Array, after: Array, names: list[str] | None = None) -> None:
-    """Raise ValueError if finite numbers became infinite by conversion to another precision.
+def refuse_out_of_range(
+    name: str, numbers: Any, beside: Array, *, positive: bool = False, names: list[str] | None = None
+) -> None:
+    """Raise ValueError if finite NumPy numbers would become infinite in the dtype of `beside`.
 
     Parameters
     ----------
     name
-        The name of the array.
-    before, after
-        The array [N, D] before and after the conversion.
+        The name of the numbers.
+    numbers
+        The numbers [N] or [N, D].
+    beside
+        An array of the dtype.
+    positive
+        Also refuse numbers that are zero or would underflow.
     names
-        The names of its columns, or None.
+        The names of the columns, or None.
     """
-    xp = backend_of(after).xp
-    if before.dtype == after.dtype or bool(xp.all(xp.abs(after) <= xp.finfo(after.dtype).max)):
+    B = backend_of(beside)
+    info, size = B.xp.finfo(beside.dtype), np.abs(numbers).astype(np.float64, copy=False)
+    beyond = np.isfinite(numbers) & (size > float(info.max))
+    if positive:
+        beyond |= size < float(info.smallest_normal)
+    if not beyond.any():
         return
-    numbers = to_numpy(before)
-    beyond = _exceeds(numbers, xp.finfo(after.dtype))
-    if beyond.any():
-        row, *column = np.argwhere(beyond)[0].tolist()
-        if names is not None:
-            name = f"column {names[column[0]]!r}"
-        elif column and numbers.shape[1] > 1:
-            name = f"column {column[0]} of {name}"
-        raise ValueError(_out_of_range(name, numbers[beyond][0], row, after))
-
-
-def _exceeds(numbers: Any, info: Any) -> Any:
-    """Return which numbers are finite, and above the largest number of a type."""
-    return np.isfinite(numbers) & (np.abs(numbers) > float(info.max))
-
-
-def _out_of_range(name: str, number: float, row: int, beside: Array) -> str:
-    dtype = backend_of(beside).dtype_name(beside)
-    remedy = f"use another unit{', or float64' if dtype != 'float64' else ''}"
-    return f"{name} has {number:g} in row {row}, which is outside the range of {dtype}; {remedy}."
+    row, *column = np.argwhere(beyond)[0].tolist()
+    if names is not None:
+        name = f"column {names[column[0]]!r}"
+    elif column and numbers.shape[1] > 1:
+        name = f"column {column[0]} of {name}"
+    dtype = B.dtype_name(beside)
+    found = f"{name} has {numbers[beyond][0]:g} in row {row}, which is outside the range of {dtype}"
+    raise ValueError(f"{found}; use another unit{', or float64' if dtype != 'float64' else ''}.")
 
 
 def floating(x: Array, /) -> Array:

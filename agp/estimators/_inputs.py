@@ -14,12 +14,13 @@ from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_choice, check_inputs
 from agp.errors import quote
 from agp.estimators._arrays import (
+    asarray_in_range,
     clear_subnormals,
     fill_masked,
     floating,
     is_foreign,
     refuse_cells,
-    refuse_overflow,
+    refuse_out_of_range,
     refuse_words,
 )
 from agp.estimators._encoding import Encoder
@@ -181,10 +182,7 @@ def move_inputs(estimator: Any, X: Any, beside: Array | None = None) -> Array:
     names = None if columns is None or columns.columns is None else columns.sources()
     if beside is None:
         return move_array(estimator, X, names=names)
-    with np.errstate(over="ignore"):
-        moved = asarray_like(X, beside)
-    refuse_overflow("X", X, moved, names)
-    return moved
+    return asarray_in_range("X", X, beside, names=names)
 
 
 def move_array(estimator: Any, x: Any, name: str = "X", *, names: list[str] | None = None) -> Array:
@@ -202,5 +200,7 @@ def move_array(estimator: Any, x: Any, name: str = "X", *, names: list[str] | No
     library = estimator.backend or B.name
     with np.errstate(over="ignore"):
         moved = to_backend(x, library, device=estimator.device, dtype=estimator.dtype)
-    refuse_overflow(name, x, moved, names)
+    there = backend_of(moved)
+    if there.dtype_name(moved) != B.dtype_name(x) and not bool(there.xp.all(there.xp.isfinite(moved))):
+        refuse_out_of_range(name, to_numpy(x), moved, names=names)
     return moved

@@ -17,6 +17,8 @@ MAX_CLASSES = 50
 MAX_WHOLE_CLASSES = 20
 """By default, whole numbers from 0 to C - 1 count as classes if C is at most this number."""
 TRUTHS = {"true": 1, "false": 0}
+USE_REGRESSION = "use --task regression"
+"""The default advice if a target cannot be a label."""
 
 
 def rows_with(table: TableFile, targets: list[str]) -> npt.NDArray[np.bool_]:
@@ -181,9 +183,6 @@ def errors_of(table: TableFile, columns: list[str], rows: Any) -> npt.NDArray[np
         for name in columns
     ]
     return errors[0] if len(errors) == 1 else np.stack(errors, axis=1)
-
-
-USE_REGRESSION = "use --task regression"
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------

@@ -95,9 +95,9 @@ class Gain:
 class PredictedGain(Gain):
     """A callback that ends L-BFGS when a Newton step promises less than 1e-4 tolerances, twice in a row.
 
-    The tolerance is in nats. Rounding errors may hide gains below the tolerance itself. If the limit of
-    steps ended the inner updates of most of the last 20 iterations, gradients are inexact, and predictions mean little.
-    L-BFGS then also ends when these iterations have gained less than `inexact`, in nats.
+    The tolerance is in nats. Rounding errors may hide gains below the tolerance itself. If the limit of steps ended the
+    inner updates of most of the last 20 iterations, gradients are inexact, and predictions mean little. L-BFGS then
+    also ends when these iterations have gained less than `inexact`, in nats.
     """
 
     def __init__(self, tolerance: float, inexact: float = 0.0) -> None:
