@@ -52,7 +52,7 @@ ROUNDING = 1e3
 """The minimum of a positive leaf, as a multiple of machine precision times the leaf's unit."""
 TOLERANCE = 1e-7
 """The tolerance for inverse factors. The gradient treats them as constants, which causes a second-order error."""
-SOLVE_STEPS = 100
+SOLVE_STEPS = 150
 """The maximum number of steps of `OptimalPosterior` per evaluation. They start from the last iterate, and more than 30
 are rare."""
 SITE_RATE, SITE_STEPS = 0.8, 8
