@@ -39,7 +39,7 @@ _HOMES: dict[str, str] = {
     ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
     "models": (
-        "CGGP GPR NNGP SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP VIF CaGP Coregionalised DeepGP Ensemble GPRMixture"
+        "CGGP GPR NNGP SGPR SOLVEGP SOLVEGPR SVGP TNNGP TSVGP TVGP VIF CaGP Coregionalised DeepGP Ensemble GPRMixture"
     ),
     "predictors": "Predictor",
     "selection": "fit_classification fit_regression",

@@ -45,6 +45,7 @@ from agp.bounds._evidence import evidence_and_left_out, targets_of
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
 from agp.bounds._near_conditional import NearConditional, condition_on_neighbours, near_moments
 from agp.bounds._near_evidence import NearRows, NearSums, expand_near, near_densities, near_evidence, near_sums
+from agp.bounds._near_sites import Cavity, near_cavities, near_site_bound, site_noise
 from agp.bounds._orthogonal import optimal_first_group
 from agp.bounds._row_noise import RowNoise, SplitNoise, split_logarithms, split_weights
 from agp.bounds._stacked import stacked_evidence, stacked_leave_one_out

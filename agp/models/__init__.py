@@ -9,6 +9,7 @@ from agp.models._gpr import GPR
 from agp.models._gpr_mixture import GPRMixture
 from agp.models._growth import add_inducing
 from agp.models._near_regression import NNGP, VIF
+from agp.models._near_sites import TNNGP
 from agp.models._several_outputs import Coregionalised
 from agp.models._sgpr import SGPR
 from agp.models._solve import SOLVEGP
@@ -26,6 +27,7 @@ __all__ = [
     "SOLVEGP",
     "SOLVEGPR",
     "SVGP",
+    "TNNGP",
     "TSVGP",
     "TVGP",
     "VIF",
@@ -43,7 +45,7 @@ __all__ = [
 from agp.models._base import level_probabilities
 from agp.models._computation_aware import NUM_ACTIONS
 from agp.models._growth import growing_part
-from agp.models._near_regression import NearRegression
+from agp.models._neighbours import WithNeighbours
 from agp.models._sgpr import collapsed_model, exact_model, shared_covariance
 from agp.models._sites import SiteModel
 from agp.models._start import valid_data

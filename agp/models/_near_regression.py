@@ -9,22 +9,20 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, row_numbers
 from agp.bounds import Batch, Expansion, NearRows, expand_near, near_densities, near_evidence, targets_of
 from agp.checks import check_choice, check_whole
-from agp.chunking import cached_rows, check_memory, row_ranges, rows_within, tile_rows
+from agp.chunking import cached_rows, row_ranges, tile_rows
 from agp.inducing import Inducing
 from agp.linalg import cholesky, lower_of, relative_cholesky_pullback
 from agp.models._base import WithInducing
+from agp.models._neighbours import NEIGHBOURS, WithNeighbours
 from agp.models._parts import ExactParts, SparseParts
 from agp.models._regression import Regression, WithData, check_without_white, prepare_regression
 from agp.models._start import Observed, exact_parts, held_in_memory, initialise_model, sparse_parts
 from agp.processes import NearestNeighbours, Process, near_search, ordered_rows
 from agp.repairs import public
 
-NEIGHBOURS = 50
-"""The default number of neighbours."""
-
 
 @tree.model
-class NearRegression(WithData, Regression):
+class NearRegression(WithNeighbours, WithData, Regression):
     """Base class of regression with neighbours."""
 
     _: KW_ONLY
@@ -32,8 +30,6 @@ class NearRegression(WithData, Regression):
     sets: Array | None = tree.constant(default=None, optional=True)
     neighbours: int = NEIGHBOURS
     seed: int = 0
-
-    _searches_rows: ClassVar[bool] = True
 
     def _check(self, batch: Batch, /) -> None:
         super()._check(batch)
@@ -54,51 +50,6 @@ class NearRegression(WithData, Regression):
         known = None if self.noise is None else self.noise[:, 0]
         return NearRows(self.X, targets_of(self._data), self.weights, known, self.squares)
 
-    def renew_neighbours(self, *, memory: float | None = None) -> Self:
-        """Return the model with neighbours in the metric of its present kernel.
-
-        The neighbours of the training rows are those at the time of `from_data`, or of the last call of this method.
-        They are constants of the bound, so that it is a smooth function of the hyperparameters.
-
-        Parameters
-        ----------
-        memory
-            Memory budget for working arrays, in MiB.
-        """
-        return dataclasses.replace(self, sets=self._find_sets(memory=memory))  # type: ignore[type-var]
-
-    @public(ignore="underflow")
-    def predict_mean_along(self, X: Array, /, *, memory: float | None = None) -> Array:
-        """Predict means [L, n, P] along L lines, or any other L groups of inputs, without jumps in a group.
-
-        All inputs of a group are given the union of their neighbours, or of fewer nearest rows of each so that there
-        are about 1,000. `predict_mean` gives each input only its own neighbours, so its means jump where the neighbours
-        change. A group takes O(U^2 (U + D + M)) operations for U rows.
-
-        Parameters
-        ----------
-        X
-            The inputs [L, n, D].
-        memory
-            Memory budget for the search, in MiB.
-
-        Raises
-        ------
-        ValueError
-            If X is not three-dimensional, or has unknown cells, or if the budget is not positive.
-
-        Source: for one group, the posterior of an exact GP given the rows of the union (docs/methods/neighbours.md).
-        """
-        check_memory(memory)
-        predictor = self._predictor_at(X, memory)
-        if X.ndim != 3:
-            raise ValueError(f"X has shape {tuple(X.shape)}, but must be [L, n, D]: n inputs of each of L lines.")
-
-        def means(process: Any, factor: Any, x: Array) -> Array:
-            return process.project_mean_along(factor, x)
-
-        return predictor._map_sets(means, X)
-
     def _find_sets(self, rows: Array | None = None, *, memory: float | None = None) -> Array:
         """Return the numbers [n, k] of the neighbours of some rows, or of all."""
         search, N = near_search(self.kernel, self.X), self.X.shape[0]
@@ -107,30 +58,6 @@ class NearRegression(WithData, Regression):
         found = search.earlier(order, min(self.neighbours, N), memory=memory)
         found = xp.take(found, xp.argsort(order), axis=0)
         return found if rows is None else xp.take(found, rows, axis=0)
-
-    def _sets_of(self, rows: Array | None, memory: float | None) -> tuple[Array, Array]:
-        """Return the numbers [n] of the rows of a batch, and those [n, k] of their neighbours."""
-        xp = backend_of(self.X).xp
-        if rows is None:
-            sets = self._find_sets(memory=memory) if self.sets is None else self.sets
-            return xp.astype(row_numbers(self.X.shape[0], self.X), sets.dtype), sets
-        return rows, self._find_sets(rows, memory=memory) if self.sets is None else xp.take(self.sets, rows, axis=0)
-
-    def _check_rows(self, batch: Batch) -> None:
-        if batch.rows is None and batch.X.shape[0] != self.X.shape[0]:
-            remedy = ", or train on minibatches with agp.train" if self.stochastic else ""
-            raise ValueError(
-                f"the bound of {type(self).__name__} is for all {self.X.shape[0]} rows that the model holds, but X has "
-                f"{batch.X.shape[0]}; pass all rows{remedy}."
-            )
-
-    def _block_rows(self, memory: float | None, features: int = 0) -> int:
-        floats = self._floats_per_group(features)
-        return min(rows_within(memory, floats, self.X), cached_rows(floats, self.X))
-
-    def _floats_per_group(self, features: int = 0) -> int:
-        C = min(self.neighbours, self.X.shape[0]) + 1
-        return C * C * (self.kernel.floats_per_entry + 4) + C * (4 * self.X.shape[1] + 3 * features)
 
     def _process(self, memory: float | None, **inducing: Any) -> NearestNeighbours:
         xp = backend_of(self.X).xp
@@ -257,14 +184,8 @@ class NNGP(NearRegression):
 
     def _others(self, chosen: Array | None, memory: float | None) -> Array:
         """Return the nearest other rows, after the row itself if rows have weights."""
-        xp, N = backend_of(self.X).xp, self.X.shape[0]
-        rows = row_numbers(N, self.X) if chosen is None else chosen
-        k = min(self.neighbours, N - 1)
-        if not k:
-            sets = xp.full_like(rows[:, None], -1)
-        else:
-            sets = near_search(self.kernel, self.X).others(rows, k, memory=memory)
-        return sets if self.weights is None else xp.concat([rows[:, None], sets], axis=1)
+        rows, sets = self._find_others(chosen, memory)
+        return sets if self.weights is None else backend_of(sets).xp.concat([rows[:, None], sets], axis=1)
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         self._check_rows(batch)

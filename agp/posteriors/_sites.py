@@ -8,7 +8,7 @@ with mu_n = F_n^T m.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp.backend import Array, backend_of, like
 from agp.repairs import report
@@ -84,6 +84,9 @@ class SiteHolder(ABC):
     def _has_sites(self) -> bool:
         """Whether the object has sites to update."""
         return True
+
+    _guards_steps: ClassVar[bool] = False
+    """Whether steps are shortened where a bound falls, so that `SiteStep` need not compare the bounds of batches."""
 
     @abstractmethod
     def _site_step(

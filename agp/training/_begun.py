@@ -38,6 +38,8 @@ FROZEN_SHARE = 0.05
 """The fraction of the steps in which inducing inputs do not move."""
 SITE_RATE = 0.1
 """The step size of natural-gradient and site steps: small enough for minibatches, and fast with all data."""
+LOCAL_RATE = 0.8
+"""The step size of sites that depend on their own row and its neighbours only, so that minibatches add no noise."""
 
 M = TypeVar("M", bound=Any)
 
@@ -231,7 +233,7 @@ def recipe(
         updates.append(Normalise())  # before the inverse update, which depends on the norms
     if InverseUpdate.moves(model).leaves:
         updates.append(InverseUpdate())
-    if NeighboursUpdate.applies(model):
-        return [NeighboursUpdate(), *updates]
-    sites = SiteStep(SITE_RATE, memory=memory)
-    return [sites, *updates] if sites.applies(model) else updates
+    near = NeighboursUpdate.applies(model)
+    sites = SiteStep(LOCAL_RATE if near else SITE_RATE, memory=memory)
+    updates = [sites, *updates] if sites.applies(model) else updates
+    return [NeighboursUpdate(), *updates] if near else updates

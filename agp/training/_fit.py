@@ -22,6 +22,7 @@ from agp.training._begun import FINAL_RATE_FRACTION, RATE, check_training, recip
 from agp.training._certificate import baseline, judge_bounds
 from agp.training._lbfgs import LAST_ITERATIONS
 from agp.training._loop import train
+from agp.training._near_sites import ROUNDS, fit_near_sites, why_not_in_turn
 from agp.training._newton import why_not_newton
 from agp.training._newton_fit import fit_newton
 from agp.training._objective import inner_updates, why_not_lbfgs
@@ -190,6 +191,11 @@ def fit(
                 how = {"gradient": gradient, "memory": memory}
                 most = ITERATIONS if limit is None else limit
                 found = _on_all_rows(model, data, most, tolerance, clock, inner, how, settings, graphs)
+        alone = updates is None and checkpoint is None and batch_size is None and gradient == "closed-form"
+        if found is None and alone and not why_not_in_turn(model):
+            rounds = ROUNDS if limit is None else limit
+            found = fit_near_sites(model, data, rounds, tolerance, clock, tracker, seed, memory)
+            found = warn_without_signal(found, data, 1)
         if found is None:
             planned = partial(updates or recipe, gradient=gradient, memory=memory)
             settings |= {"batch_size": batch_size, "checkpoint": checkpoint, **launched}

@@ -320,7 +320,8 @@ class SiteStep:
             logged = {name: xp.max(xp.stack([info[name] for info in infos if name in info])) for name in infos[0]}
             return tree.replace(model, new), logged
 
-        moved, logged = backtrack_on_bound(step, model, batch, rate, self.memory)
+        guarded = all(holders[path]._guards_steps for path in moving)
+        moved, logged = step(rate) if guarded else backtrack_on_bound(step, model, batch, rate, self.memory)
         ending = "" if self.groups is None else "_" + "_".join(map(str, self.groups))
         new = state | {"count": state["count"] + 1.0}
         if kept is not None:

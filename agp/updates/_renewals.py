@@ -8,7 +8,7 @@ from agp.actions import Actions, Policy
 from agp.backend import backend_of
 from agp.bounds import Batch
 from agp.checks import check_whole
-from agp.models import NearRegression
+from agp.models import WithNeighbours
 from agp.updates._base import Info, Moved, State, class_names, leaves_of
 
 EVERY = 40
@@ -99,7 +99,7 @@ class Normalise:
 
 @dataclass(frozen=True)
 class NeighboursUpdate:
-    """An update that renews the neighbours of the rows of `NNGP` or `VIF`. Place the update before the optimiser.
+    """An update that renews the neighbours of the rows of `NNGP`, `VIF` or `TNNGP`; place it before the optimiser.
 
     Gradients treat the neighbours as constants. They are the nearest rows in the metric of the kernel at the time of
     the last renewal, so the bound changes whenever they are renewed.
@@ -118,7 +118,7 @@ class NeighboursUpdate:
     @staticmethod
     def applies(model: Any, /) -> bool:
         """Whether the model stores neighbours."""
-        return isinstance(model, NearRegression) and model.sets is not None
+        return isinstance(model, WithNeighbours) and model.sets is not None
 
     def init(self, model: Any, /) -> State:
         """Return a step count of zero. Raise TypeError unless the model stores neighbours."""

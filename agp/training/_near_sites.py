@@ -1,0 +1,230 @@
+"""Training of nearest-neighbour models with sites: the sites of all rows, and hyperparameters given sites, in turn.
+
+At fixed sites, the kernel and the mean function take Newton steps that maximise the densities of pseudo-observations
+given their neighbours. The gradient is that of the model's bound, if each site is at its optimum. The parameters of the
+likelihood maximise the expected log density at fixed q(f). Sites and neighbours are then renewed. The fixed point is
+not a maximum of the bound, because the bound of a row also depends on the sites of its neighbours.
+"""
+
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from agp import tree
+from agp.backend import backend_of, to_numpy
+from agp.bounds import Batch, expected_row_density
+from agp.models import TNNGP
+from agp.priors import assign_priors
+from agp.random import generator
+from agp.repairs import collect_reports
+from agp.training._newton import Ascent, Coordinates, Evidence, expand_priors, newton_names, why_not_newton
+from agp.training._progress import Tracker
+from agp.training._result import Progress, Result
+from agp.training._stages import Clock, FitResult, limit_of_steps, with_message
+from agp.updates import SiteStep
+
+LEVELS = (4000, 12_000)
+"""The numbers of rows on which hyperparameters are trained, before all rows."""
+NEWTON_ROWS, NEWTON_NEIGHBOURS, NEWTON_STEPS, RADIUS = 8000, 40, 2, 1.0
+"""The largest numbers of rows and of neighbours whose densities are maximised, the number of Newton steps in a round,
+and the first radius of their trust region."""
+SITE_NEIGHBOURS = 20
+"""The number of neighbours for the sites during training. The last step uses all neighbours."""
+RATE, SWEEPS, FIRST_SWEEPS, SETTLED = 1.0, 4, 12, 0.01
+"""The rate of site steps, the largest number of them in a round and in the first round, and the relative change of the
+sites at which they end."""
+ROUNDS, LEVEL_ROUNDS = 30, 4
+"""The default maximum number of rounds, and that of rounds on some of the rows."""
+LEVEL_GAIN = 0.005
+"""Rounds on some of the rows end when a round gains less than this many nats per row."""
+LIKELIHOOD_STEPS = 10
+"""The number of L-BFGS iterations for the parameters of the likelihood in a round."""
+
+
+def why_not_in_turn(model: Any, /) -> str:
+    """Return the reason why sites and hyperparameters cannot be trained in turn, or an empty string."""
+    if not isinstance(model, TNNGP):
+        return f"{type(model).__name__} has no sites with neighbours"
+    return why_not_newton(model.as_regression())
+
+
+def settle_sites(model: TNNGP, batch: Batch, most: int = SWEEPS, /, *, memory: float | None = None) -> TNNGP:
+    """Return the model after site steps on all rows, until the sites change little, or after `most` steps."""
+    step = SiteStep(RATE, memory=memory)
+    state = step.init(model)
+    for _ in range(most):
+        old = model
+        model, state, _ = step(model, batch, state)
+        if _change(model.site_shift, old.site_shift) + _change(model.site_precision, old.site_precision) < SETTLED:
+            break
+    return model
+
+
+def _change(new: Any, old: Any) -> float:
+    xp = backend_of(new).xp
+    size = float(xp.sum(new * new))
+    return math.sqrt(float(xp.sum((new - old) ** 2)) / size) if size > 0.0 else 0.0
+
+
+def climb_given_sites(
+    model: TNNGP, batch: Batch, rows: Any, steps: int = NEWTON_STEPS, /, *, memory: float | None = None
+) -> tuple[TNNGP, float]:
+    """Return the model after Newton steps at fixed sites, and the gain in nats that a further step promises.
+
+    `rows` are the numbers of the rows whose densities are maximised, on the host. If no step can be computed, the gain
+    is 0.
+    """
+    rows = backend_of(model.X).from_numpy(rows, device=backend_of(model.X).device_name(model.X) or None)
+    model = _fit_likelihood(model, batch, rows, memory)
+    held = model.as_regression()
+    names = newton_names(held)
+    if not names:
+        return model, 0.0
+    B = backend_of(held.X)
+    objective = Evidence(held, Batch(B.gather(held.X, rows), B.gather(held.y, rows), 1.0, rows), names)
+    start = objective.coordinates.vector_of(held)
+    box = objective.coordinates.box(start)
+    with collect_reports():
+        first = objective(np.clip(start, *box))
+        if first is None:
+            return model, 0.0
+        search = Ascent(objective, first, box, RADIUS)
+        for _ in range(steps):
+            search.advance()
+    return _with_prior_of(model, search.point.model), max(search.predicted, search.point.value - first.value)
+
+
+def _with_prior_of(model: TNNGP, other: Any) -> TNNGP:
+    """Return the model with the kernel and the mean function of another model, and the same pseudo-observations."""
+    before, after = (each.mean_function(model.X)[0] for each in (model, other))
+    shift = model.site_shift + model.site_precision * (before - after)
+    return replace(model, kernel=other.kernel, mean_function=other.mean_function, site_shift=shift)
+
+
+def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None) -> TNNGP:
+    """Return the model with parameters of the likelihood that maximise the expected log density of rows."""
+    from scipy.optimize import minimize
+
+    names = [name for name in newton_names(model) if name.startswith("likelihood.")]
+    if not names:
+        return model
+    xp = backend_of(rows).xp
+    some = batch.take(lambda x: xp.take(x, rows, axis=0))._replace(rows=rows)
+    mu, var, _ = model._site_moments(some, memory)
+    f = mu + model.mean_function(some.X)[0]
+    coordinates, count = Coordinates(model, names), rows.shape[0]
+    priors = [(leaf, prior) for leaf, prior in assign_priors(model) if leaf.name in names]
+    places = {leaf.name: place for leaf, place in zip(coordinates.leaves, coordinates.places, strict=True)}
+
+    def loss(vector: Any) -> tuple[float, Any]:
+        at = coordinates.model_at(vector)
+        value, pull = expected_row_density(at.likelihood, f, var, some)
+        bars, scales = tree.leaves(pull(xp.ones_like(value))[0]), coordinates.scales_at(at)
+        total, slope = float(xp.sum(value)), np.zeros_like(vector)
+        for name, place in places.items():
+            bar = bars.get(name.removeprefix("likelihood."))
+            if bar is not None:
+                slope[place] = to_numpy(bar * scales[name]).astype(np.float64).reshape(-1)
+        for leaf, density, first, _ in expand_priors(at, priors):
+            total, slope[places[leaf.name]] = total + density, slope[places[leaf.name]] + first
+        return -total / count, -slope / count
+
+    start = coordinates.vector_of(model)
+    box = list(zip(*coordinates.box(start), strict=True))
+    with np.errstate(all="ignore"):
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": LIKELIHOOD_STEPS})
+    return coordinates.model_at(found.x) if np.isfinite(found.fun) else model
+
+
+def fit_near_sites(
+    model: TNNGP, data: Batch, most: int, tolerance: float, clock: Clock, tracker: Tracker, seed: int, memory: Any
+) -> FitResult[Any]:
+    """Train sites and hyperparameters in turn, until a round gains less than the tolerance, in nats per row."""
+    turns = _Turns(most, clock, tracker, memory)
+    order = generator(seed, 37).permutation(model.X.shape[0])
+    # a prior is compared with the densities of all rows
+    levels = [] if model.priors else [count for count in LEVELS if count < len(order)]
+    for count in levels:
+        some, batch, rows = _take_rows(model, data, np.sort(order[:count]))
+        model = _put_rows(model, turns.run(some, batch, LEVEL_ROUNDS, LEVEL_GAIN), rows)
+        turns.converged = False
+        if turns.is_over:
+            break
+    if not turns.is_over:
+        model = turns.run(model, data, most, tolerance)
+    found = Result(settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory), *turns.result())
+    message = f"a round gains less than {tolerance:.2g} nats per row" if turns.converged else limit_of_steps(most)
+    return with_message(found, turns.converged, clock, message)
+
+
+class _Turns:
+    """Rounds of site steps and Newton steps."""
+
+    def __init__(self, most: int, clock: Clock, tracker: Tracker, memory: float | None) -> None:
+        self.most, self.clock, self.tracker, self.memory = most, clock, tracker, memory
+        self.began, self.steps = time.perf_counter(), 0
+        self.trace: dict[str, list[float]] = {"bound": [], "gain": []}
+        self.converged = self.stopped = False
+        tracker.begin("rounds")
+
+    @property
+    def is_over(self) -> bool:
+        return self.stopped or self.steps >= self.most
+
+    def result(self) -> tuple[int, float, dict[str, list[float]]]:
+        """Return the number of rounds, the seconds, and the trace."""
+        return self.steps, time.perf_counter() - self.began, self.trace
+
+    def run(self, model: TNNGP, batch: Batch, most: int, tolerance: float) -> TNNGP:
+        """Return the model after rounds on all its rows, with sites for few neighbours."""
+        N, k = model.X.shape[0], model.neighbours
+        count = N if model.priors else min(NEWTON_ROWS, N)
+        rows = np.sort(generator(N, 38).permutation(N)[:count])
+        near = replace(model, neighbours=min(k, NEWTON_NEIGHBOURS)).renew_neighbours(memory=self.memory)
+        near = self._settle(near, batch, FIRST_SWEEPS)
+        for _ in range(min(most, self.most - self.steps)):
+            near, gain = climb_given_sites(near, batch, rows, memory=self.memory)
+            near = self._settle(near.renew_neighbours(memory=self.memory), batch, SWEEPS)
+            gain = gain / count
+            self._note(near, batch, gain)
+            self.converged = gain < tolerance
+            if self.converged or self.is_over:
+                break
+        return replace(near, neighbours=k)
+
+    def _settle(self, model: TNNGP, batch: Batch, most: int) -> TNNGP:
+        """Return the model with sites that depend on few neighbours."""
+        found = settle_sites(_with_few(model), batch, most, memory=self.memory)
+        return replace(model, site_shift=found.site_shift, site_precision=found.site_precision)
+
+    def _note(self, model: TNNGP, batch: Batch, gain: float) -> None:
+        bound = _with_few(model)._objective(batch, memory=self.memory)[0]
+        self.steps += 1
+        self.trace["bound"].append(float(bound))
+        self.trace["gain"].append(gain)
+        self.tracker.step(self.steps, self.most, f"round {self.steps}", self.trace["bound"][-1])
+        self.stopped = self.clock(Progress(self.steps, model, {"bound": bound}, time.perf_counter() - self.began))
+
+
+def _with_few(model: TNNGP) -> TNNGP:
+    """Return the model with few neighbours."""
+    k = min(SITE_NEIGHBOURS, model.neighbours)
+    return replace(model, neighbours=k, sets=None if model.sets is None else model.sets[:, :k])
+
+
+def _take_rows(model: TNNGP, batch: Batch, rows: Any) -> tuple[TNNGP, Batch, Any]:
+    """Return a model and a batch of some rows, and their numbers beside the rows."""
+    B = backend_of(model.X)
+    rows = B.from_numpy(rows, device=B.device_name(model.X) or None)
+    names = ("X", "site_shift", "site_precision")
+    some = {name: B.xp.take(x, rows, axis=0) for name, x in tree.leaves(model).items() if name in names}
+    return replace(model, **some, sets=None), batch.take(lambda x: B.xp.take(x, rows, axis=0)), rows
+
+
+def _put_rows(model: TNNGP, some: TNNGP, rows: Any) -> TNNGP:
+    """Return the model with the parameters of a model of some rows, and with the sites of these rows."""
+    parts = {name: vars(some)[name] for name in ("kernel", "likelihood", "mean_function")}
+    return replace(model, **parts)._with_sites(some.site_shift, some.site_precision, rows)
