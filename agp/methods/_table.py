@@ -8,7 +8,22 @@ from agp import posteriors
 from agp.actions import ConjugateGradients
 from agp.backend import Array
 from agp.methods._record import Method
-from agp.models import CGGP, GPR, NNGP, NUM_ACTIONS, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, VIF, CaGP, DeepGP
+from agp.models import (
+    CGGP,
+    GPR,
+    NNGP,
+    NUM_ACTIONS,
+    SGPR,
+    SOLVEGP,
+    SOLVEGPR,
+    SVGP,
+    TNNGP,
+    TSVGP,
+    TVGP,
+    VIF,
+    CaGP,
+    DeepGP,
+)
 from agp.training import SITE_RATE, recipe
 from agp.updates import ActionsUpdate, NaturalGradient, Update
 
@@ -140,6 +155,9 @@ METHODS: dict[str, Method] = {
             model=TVGP,
             dense_arrays=(3, 8),
             page="methods/dual",
+        ),
+        Method(
+            name="tnngp", description="t-NNGP, dual with nearest neighbours", model=TNNGP, page="methods/neighbours"
         ),
         _solve("solve", "SOLVE-GP, orthogonal groups", posteriors.Whitened),
         _solve("odvgp", "orthogonally decoupled GP", posteriors.Whitened, posteriors.PriorSpread),

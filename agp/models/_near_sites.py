@@ -237,9 +237,12 @@ class TNNGP(WithNeighbours, SiteModel):
         memory
             Memory budget for working arrays, in MiB.
         """
-        batch = self._batch(self.X, y, weights=weights, offset=offset, noise=noise)
-        cavity = self._cavities(None, memory)[1]
-        mean = cavity.mean + self.mean_function(self.X)[0]
+        return self._left_out_densities(self._batch(self.X, y, weights=weights, offset=offset, noise=noise), memory)
+
+    def _left_out_densities(self, batch: Batch, memory: float | None) -> Array:
+        """Return the log densities [B] of the rows of a batch, given their neighbours."""
+        cavity = self._cavities(batch.rows, memory)[1]
+        mean = cavity.mean + self.mean_function(batch.X)[0]
         variance = backend_of(mean).xp.broadcast_to(cavity.variance[:, None], mean.shape)
         mean = mean if batch.offset is None else mean + batch.offset
         return with_row_noise(self.likelihood, batch.noise).predictive_log_density(mean, variance, batch.y)

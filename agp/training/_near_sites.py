@@ -33,7 +33,7 @@ NEWTON_ROWS, NEWTON_NEIGHBOURS, NEWTON_STEPS, RADIUS = 8000, 40, 2, 1.0
 and the first radius of their trust region."""
 SITE_NEIGHBOURS = 20
 """The number of neighbours for the sites during training. The last step uses all neighbours."""
-RATE, SWEEPS, FIRST_SWEEPS, SETTLED = 1.0, 4, 12, 0.01
+RATE, SWEEPS, FIRST_SWEEPS, SETTLED = 1.0, 4, 12, 0.03
 """The rate of site steps, the largest number of them in a round and in the first round, and the relative change of the
 sites at which they end."""
 ROUNDS, LEVEL_ROUNDS = 30, 4
@@ -148,7 +148,7 @@ def fit_near_sites(
     # a prior is compared with the densities of all rows
     levels = [] if model.priors else [count for count in LEVELS if count < len(order)]
     for count in levels:
-        some, batch, rows = _take_rows(model, data, np.sort(order[:count]))
+        some, batch, rows = take_rows(model, data, np.sort(order[:count]))
         model = _put_rows(model, turns.run(some, batch, LEVEL_ROUNDS, LEVEL_GAIN), rows)
         turns.converged = False
         if turns.is_over:
@@ -160,15 +160,21 @@ def fit_near_sites(
     return with_message(found, turns.converged, clock, message)
 
 
+def take_turns(model: TNNGP, batch: Batch, rounds: int, /, *, memory: float | None = None) -> TNNGP:
+    """Return the model after rounds on all its rows, without a record, for comparisons of models."""
+    return _Turns(rounds, Clock(None), None, memory).run(model, batch, rounds, 0.0)
+
+
 class _Turns:
     """Rounds of site steps and Newton steps."""
 
-    def __init__(self, most: int, clock: Clock, tracker: Tracker, memory: float | None) -> None:
+    def __init__(self, most: int, clock: Clock, tracker: Tracker | None, memory: float | None) -> None:
         self.most, self.clock, self.tracker, self.memory = most, clock, tracker, memory
         self.began, self.steps = time.perf_counter(), 0
         self.trace: dict[str, list[float]] = {"bound": [], "gain": []}
         self.converged = self.stopped = False
-        tracker.begin("rounds")
+        if tracker is not None:
+            tracker.begin("rounds")
 
     @property
     def is_over(self) -> bool:
@@ -185,9 +191,10 @@ class _Turns:
         rows = np.sort(generator(N, 38).permutation(N)[:count])
         near = replace(model, neighbours=min(k, NEWTON_NEIGHBOURS)).renew_neighbours(memory=self.memory)
         near = self._settle(near, batch, FIRST_SWEEPS)
-        for _ in range(min(most, self.most - self.steps)):
+        for number in range(min(most, self.most - self.steps)):
+            near = near.renew_neighbours(memory=self.memory) if number else near
             near, gain = climb_given_sites(near, batch, rows, memory=self.memory)
-            near = self._settle(near.renew_neighbours(memory=self.memory), batch, SWEEPS)
+            near = self._settle(near, batch, SWEEPS)
             gain = gain / count
             self._note(near, batch, gain)
             self.converged = gain < tolerance
@@ -201,8 +208,10 @@ class _Turns:
         return replace(model, site_shift=found.site_shift, site_precision=found.site_precision)
 
     def _note(self, model: TNNGP, batch: Batch, gain: float) -> None:
-        bound = _with_few(model)._objective(batch, memory=self.memory)[0]
         self.steps += 1
+        if self.tracker is None:
+            return
+        bound = _with_few(model)._objective(batch, memory=self.memory)[0]
         self.trace["bound"].append(float(bound))
         self.trace["gain"].append(gain)
         self.tracker.step(self.steps, self.most, f"round {self.steps}", self.trace["bound"][-1])
@@ -215,7 +224,7 @@ def _with_few(model: TNNGP) -> TNNGP:
     return replace(model, neighbours=k, sets=None if model.sets is None else model.sets[:, :k])
 
 
-def _take_rows(model: TNNGP, batch: Batch, rows: Any) -> tuple[TNNGP, Batch, Any]:
+def take_rows(model: TNNGP, batch: Batch, rows: Any) -> tuple[TNNGP, Batch, Any]:
     """Return a model and a batch of some rows, and their numbers beside the rows."""
     B = backend_of(model.X)
     rows = B.from_numpy(rows, device=B.device_name(model.X) or None)

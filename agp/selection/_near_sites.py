@@ -1,0 +1,154 @@
+"""Nearest-neighbour models with sites: the choice of kernels, their starting values, and the number of neighbours."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from agp import tree
+from agp.backend import Array, backend_of, to_numpy
+from agp.bounds import Batch
+from agp.kernels import Kernel
+from agp.models import TNNGP
+from agp.random import generator
+from agp.repairs import collect_reports
+from agp.selection._given import KERNELS, ROUGHEST, with_base
+from agp.selection._trial import exceeds
+from agp.training import FitResult, fit, take_rows, take_turns, track, why_not_in_turn
+
+START_SHARE, LEAST_SECONDS = 0.3, 1.0
+"""The largest fraction of a time limit for the choice of the start, and the shortest time for training."""
+START_ROWS, START_ROUNDS = 4000, 2
+"""The largest number of rows for comparing starts, and the number of rounds from each."""
+SHORT = 0.3
+"""The lengthscales of the second start, in units of the spread of a column times the square root of their number."""
+NUMBERS, JUDGED_ROWS = (100, 200), 1000
+"""The larger numbers of neighbours to compare, and the number of left-out rows by which they are compared."""
+
+
+def fit_near_rows(
+    model: TNNGP,
+    X: Array,
+    y: Array,
+    /,
+    *,
+    kernels: Mapping[str, type[Kernel]] = KERNELS,
+    seed: int = 0,
+    **settings: Any,
+) -> FitResult[Any]:
+    """Choose the kernel and its starting values on some of the rows, train with `agp.fit`, and choose neighbours.
+
+    Parameters
+    ----------
+    model
+        An untrained model.
+    X, y
+        The data with which it was built.
+    kernels
+        The base kernels to compare, by name; if there are none, the model's kernel and its values are kept.
+    seed, settings
+        See `agp.fit`.
+    """
+    began, limit = time.monotonic(), settings.get("max_seconds")
+    known = {name: settings.get(name) for name in ("weights", "offset", "noise")}
+    batch = model._batch(X, y, **known)
+    with track(settings.pop("progress", False)) as tracker, tracker.inside(max_seconds=limit):
+        if kernels and not why_not_in_turn(model):
+            tracker.begin("kernels")
+            over = math.inf if limit is None else began + START_SHARE * limit
+            model = choose_start(model, batch, kernels, seed, lambda: time.monotonic() > over)
+        if limit is not None:
+            settings["max_seconds"] = max(limit - (time.monotonic() - began), LEAST_SECONDS)
+        found = fit(model, X, y, seed=seed, progress=tracker, **settings)
+        model = (
+            found.model if limit is not None and not found.converged else choose_neighbours(found.model, batch, seed)
+        )
+        tracker.conclude(found.message)
+    return dataclasses.replace(found, model=model)
+
+
+def choose_start(
+    model: TNNGP,
+    batch: Batch,
+    kernels: Mapping[str, type[Kernel]],
+    seed: int,
+    is_over: Callable[[], bool] = lambda: False,
+) -> TNNGP:
+    """Return the model with the kernel and the values that predict some of the rows best from the others.
+
+    In a second start, all columns count alike. Of kernels that are alike, the roughest is taken.
+    """
+    order = generator(seed, 39).permutation(model.X.shape[0])
+    some, few, _ = take_rows(model, batch, np.sort(order[:START_ROWS]))
+    starts = (some, _with_short_scales(some))
+    tried = []
+    for start in starts:
+        tried.append(_after_rounds(start, few))
+        if is_over():
+            break
+    best = max(tried, key=lambda pair: float(np.mean(pair[1])))
+    found = {"": best}
+    for name, kind in kernels.items():
+        kernel = with_base(best[0].kernel, kind)
+        if is_over():
+            break
+        if type(kernel) is not type(best[0].kernel) or str(kernel) != str(best[0].kernel):
+            found[name] = _after_rounds(dataclasses.replace(best[0], kernel=kernel), few, 1)
+    chosen = _roughest(found)
+    parts = {name: vars(chosen)[name] for name in ("kernel", "likelihood", "mean_function")}
+    return dataclasses.replace(model, **parts).renew_neighbours()
+
+
+def _with_short_scales(model: TNNGP) -> TNNGP:
+    """Return the model with the same short lengthscale, in units of the spreads, for all columns."""
+    size = SHORT * model.X.shape[1] ** 0.5
+    leaves = [leaf for leaf in tree.describe(model) if leaf.name.endswith("lengthscale") and leaf.unit is not None]
+    return tree.with_leaves(model, {leaf.name: leaf.value * 0.0 + size * leaf.unit for leaf in leaves})
+
+
+def _after_rounds(start: TNNGP, batch: Batch, rounds: int = START_ROUNDS) -> tuple[TNNGP, Any]:
+    """Return a model after some rounds, and the log densities of its rows given the others."""
+    with collect_reports():
+        found = take_turns(start, batch, rounds)
+        return found, _densities(found, batch)
+
+
+def _densities(model: TNNGP, batch: Batch) -> Any:
+    known = dict(zip(("weights", "offset", "noise"), batch.known, strict=True))
+    each = to_numpy(model.leave_one_out(batch.y, **known)).astype(np.float64)
+    return np.where(np.isfinite(each), each, -math.inf)
+
+
+def _roughest(found: Mapping[str, tuple[TNNGP, Any]]) -> TNNGP:
+    """Return the roughest model whose densities are as good as those of the best, within the standard error."""
+    best = max(found.values(), key=lambda pair: float(np.mean(pair[1])))
+    for kind in (KERNELS[name] for name in ROUGHEST):
+        for model, each in found.values():
+            if str(with_base(model.kernel, kind)) == str(model.kernel) and not exceeds(best[1], each):
+                return model
+    return best[0]
+
+
+def choose_neighbours(model: TNNGP, batch: Batch, seed: int = 0) -> TNNGP:
+    """Return the model with more neighbours in predictions, if some left-out rows are predicted better from them."""
+    N = model.X.shape[0]
+    rows = np.sort(generator(seed, 40).permutation(N)[:JUDGED_ROWS])
+    numbers = [k for k in NUMBERS if k > model.neighbours and k < N]
+    best, score = model, _densities_of(model, batch, rows)
+    for k in numbers:
+        other = dataclasses.replace(model, neighbours=k, sets=None)
+        found = _densities_of(other, batch, rows)
+        if exceeds(found, score):
+            best, score = other, found
+    return best if best is model else best.renew_neighbours()
+
+
+def _densities_of(model: TNNGP, batch: Batch, rows: Any) -> Any:
+    """Return the log densities of some rows given the others."""
+    B = backend_of(model.X)
+    some = batch.take(lambda x: B.gather(x, rows))
+    numbers = B.from_numpy(rows, device=B.device_name(model.X) or None)
+    return to_numpy(model._left_out_densities(some._replace(rows=numbers), None)).astype(np.float64)
