@@ -83,11 +83,11 @@ class OnSphere(OfInputs):
     def from_data(self, X: Array, variance: float, /) -> Self:
         self.check_width(X.shape[1])
         xp = backend_of(X).xp
-        largest = float(xp.max(xp.abs(X[:, 1])))
-        if largest > 90.0:
+        ends = float(xp.min(X[:, 1])), float(xp.max(X[:, 1]))
+        if max(map(abs, ends)) > 90.0:
             raise ValueError(
-                f"OnSphere has a latitude of {largest:g} or -{largest:g} degrees, but latitudes are from -90 to 90; pass "
-                "the longitude first, as in on(('longitude', 'latitude'))."
+                f"OnSphere has the latitude {max(ends, key=abs):g}, but latitudes are from -90 to 90 degrees; pass the "
+                "longitude first, as in on(('longitude', 'latitude'))."
             )
         vectors = unit_vectors(X)[0]
         spread = xp.sqrt(xp.sum(xp.var(vectors, axis=0)))  # r2 between two rows is then about 2, as in `Stationary`

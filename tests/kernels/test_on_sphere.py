@@ -99,7 +99,7 @@ def test_starting_values_are_those_of_places(more):
 def test_swapped_columns_are_refused(latitude):
     X = places()
     X[8, 1] = latitude
-    with pytest.raises(ValueError, match=r"latitude of .* degrees or its negative, .* pass the longitude first"):
+    with pytest.raises(ValueError, match=f"OnSphere has the latitude {latitude:g}, but .* pass the longitude first"):
         agp.GPR.from_data(X, X[:, :1], kernel=OnSphere(RBF()))
 
 
