@@ -162,7 +162,8 @@ CASES = {
     "on-sphere": Case(lambda _: RBF(1.2, 0.02).on_sphere((2, 0)), _on_sphere),
     "on-sphere-parts": Case(
         lambda width: (
-            OnSphere(0.5 * Matern52(0.8, (0.02, 0.03, 0.05)) + Linear((0.3, 0.5, 0.2))).on((2, 0)) * RBF(1.1, SCALES(width))
+            OnSphere(0.5 * Matern52(0.8, (0.02, 0.03, 0.05)) + Linear((0.3, 0.5, 0.2))).on((2, 0))
+            * RBF(1.1, SCALES(width))
             + Matern32(0.4, 0.01).on_sphere((1, 2))
             + Constant(0.2)
         ),
