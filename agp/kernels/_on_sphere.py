@@ -16,6 +16,8 @@ from agp.kernels._stationary import Stationary
 
 RADIANS = math.pi / 180.0
 """Radians in a degree."""
+POLE = 90.001
+"""The largest latitude in degrees, with rounding errors of single precision."""
 AXES = 3
 """The number of coordinates of a unit vector."""
 
@@ -84,7 +86,7 @@ class OnSphere(OfInputs):
         self.check_width(X.shape[1])
         xp = backend_of(X).xp
         ends = float(xp.min(X[:, 1])), float(xp.max(X[:, 1]))
-        if max(map(abs, ends)) > 90.0:
+        if max(map(abs, ends)) > POLE:
             raise ValueError(
                 f"OnSphere has the latitude {max(ends, key=abs):g}, but latitudes are from -90 to 90 degrees; pass the "
                 "longitude first, as in on(('longitude', 'latitude'))."

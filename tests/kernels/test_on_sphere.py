@@ -103,6 +103,12 @@ def test_swapped_columns_are_refused(latitude):
         agp.GPR.from_data(X, X[:, :1], kernel=OnSphere(RBF()))
 
 
+def test_poles_may_have_rounding_errors():
+    X = places().astype(np.float32)
+    X[0, 1] = np.nextafter(np.float32(90.0), np.float32(91.0))
+    assert agp.GPR.from_data(X, X[:, :1], kernel=OnSphere(RBF())).X.shape == X.shape
+
+
 def test_an_axis_of_another_number_of_lengthscales_is_refused():
     with pytest.raises(ValueError, match=r"RBF has lengthscales of shape \(2,\), but the inputs have 3 columns"):
         agp.GPR.from_data(places(), places()[:, :1], kernel=OnSphere(RBF(lengthscale=[1.0, 2.0])))
@@ -141,6 +147,22 @@ def test_tables_have_places_in_named_columns(kernel):
     np.testing.assert_allclose(found[::2], found[1::2], rtol=1e-6)
     other, truth = table(200, 1)
     assert np.sqrt(np.mean((model.predict(other) - truth) ** 2)) < 0.02
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBF().on_sphere(("longitude", "latitude")) + RBF().on("depth"),
+        RBF(lengthscale=[0.5, 0.6, 0.7]).on_sphere(("longitude", "latitude")) + RBF().on("depth"),
+        agp.Projected(RBF(), np.eye(3, 4)) + RBF().on("depth"),
+    ],
+)
+def test_relevance_lists_the_lengthscales_of_columns_alone(kernel):
+    X, y = table(60)
+    X["depth"] = np.random.default_rng(2).uniform(size=60)
+    model = agp.GPRegressor(kernel=kernel).fit(X, y)
+    found = agp.inspection.kernel_relevance(model, X)
+    assert [one.column for one in found.lengthscales] == ["depth"]
 
 
 def test_functions_are_continuous_at_the_date_line():
