@@ -159,7 +159,7 @@ CASES = {
             * RBF(1.1, 1.2)
         ),
     ),
-    "on-sphere": Case(lambda _: RBF(1.2, 0.02).on_sphere((2, 0)), _on_sphere),
+    "on-sphere": Case(lambda width: RBF(1.2, 0.02).on_sphere((width - 1, 0)), _on_sphere),
     "on-sphere-parts": Case(
         lambda width: (
             OnSphere(0.5 * Matern52(0.8, (0.02, 0.03, 0.05)) + Linear((0.3, 0.5, 0.2))).on((2, 0))
