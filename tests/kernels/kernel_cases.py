@@ -162,9 +162,9 @@ CASES = {
     "on-sphere": Case(lambda width: RBF(1.2, 0.02).on_sphere((width - 1, 0)), _on_sphere),
     "on-sphere-parts": Case(
         lambda width: (
-            OnSphere(0.5 * Matern52(0.8, (0.02, 0.03, 0.05)) + Linear((0.3, 0.5, 0.2))).on((2, 0))
+            OnSphere(0.5 * Matern52(0.8, (0.1, 0.13, 0.2)) + Linear((0.3, 0.5, 0.2))).on((2, 0))
             * RBF(1.1, SCALES(width))
-            + Matern32(0.4, 0.01).on_sphere((1, 2))
+            + Matern32(0.4, 0.1).on_sphere((1, 2))
             + Constant(0.2)
         ),
     ),
