@@ -30,8 +30,8 @@ _HOMES: dict[str, str] = {
     "gradient": "flatten value_and_gradient",
     "io": "load save",
     "kernels": (
-        "RBF Constant Linear Matern12 Matern32 Matern52 Overlap Periodic Projected RandomEffects RationalQuadratic "
-        "Seasonal Warped White"
+        "RBF Constant Linear Matern12 Matern32 Matern52 OnSphere Overlap Periodic Projected RandomEffects "
+        "RationalQuadratic Seasonal Warped White"
     ),
     "likelihoods": (
         "Bernoulli Beta Exponential Gamma Gaussian LatentNoiseGaussian LogNormal "

@@ -49,6 +49,7 @@ from agp.kernels import Linear as Linear
 from agp.kernels import Matern12 as Matern12
 from agp.kernels import Matern32 as Matern32
 from agp.kernels import Matern52 as Matern52
+from agp.kernels import OnSphere as OnSphere
 from agp.kernels import Overlap as Overlap
 from agp.kernels import Periodic as Periodic
 from agp.kernels import Projected as Projected

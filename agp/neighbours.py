@@ -57,13 +57,14 @@ class NeighbourSearch:
     X
         The rows.
     factors
-        Factors [D] of the columns; distances are those of the inputs times the factors.
+        Factors [E] of the coordinates; distances are those of the coordinates times the factors.
     distances
         Any other function of squared distances, if `factors` is None; see `Distances`.
     levels
         The numbers of levels of columns with codes of levels. Different levels are at the distance 1 times the factor.
     coordinates
-        A function of inputs [n, D] to which the factors refer; by default the inputs themselves.
+        A function from inputs [n, D] to the coordinates [n, E] to which the factors refer, of which the first D belong
+        to the columns; by default the inputs themselves.
     traced
         Whether the search is part of a compiled program, so that the host cannot read the rows.
     """
@@ -91,6 +92,7 @@ class NeighbourSearch:
             self._distances = _squared_distances
             self._factors = to_numpy(factors).astype(np.float64) if self._on_host else factors
         self._coordinates = coordinates
+        self._width = X.shape[1] if factors is None else factors.shape[0]
         self._rows = self._times_factors(X)
         self._tree = None
         if self._on_host and effective_columns(self._places(self._rows)) <= TREE_COLUMNS:
@@ -168,12 +170,12 @@ class NeighbourSearch:
         """Return the part of scaled inputs from which candidates are found: numbers, and points for the levels."""
         if not self._levels:
             return A
-        numbers = self._like.shape[1] - len(self._levels)
-        return backend_of(A).xp.concat([A[:, :numbers], A[:, self._like.shape[1] :]], axis=1)
+        numbers = self._width - len(self._levels)
+        return backend_of(A).xp.concat([A[:, :numbers], A[:, self._width :]], axis=1)
 
     def _exact_distances(self, Q: Array, X: Array) -> Array:
         """Return squared distances [n, C] of scaled inputs [n, 1, D] and [n, C, D], of numbers and codes."""
-        count = self._like.shape[1] - len(self._levels)
+        count = self._width - len(self._levels)
         sizes = self._distances(Q[..., :count], X[..., :count])
         xp = backend_of(X).xp
         for i, d in enumerate(self._levels, start=count):
@@ -261,7 +263,7 @@ class NeighbourSearch:
         Candidates from the row number `own` [n] on have the distance infinity.
         """
         xp = backend_of(Q).xp
-        width = self._like.shape[1]
+        width = self._width
         near = xp.reshape(xp.take(rows[:, :width], xp.reshape(found, (-1,)), axis=0), (*found.shape, width))
         exact = self._exact_distances(Q[:, None, :width], near)
         sizes = xp.astype(xp.clip(exact, 0.0, LARGEST), xp.float32)

@@ -13,7 +13,7 @@ from agp import tree
 from agp.backend import Array, asarray_like, to_numpy
 from agp.checks import usable
 from agp.inducing import Inducing, Points
-from agp.kernels import RBF, Kernel
+from agp.kernels import RBF, Kernel, place_columns
 from agp.likelihoods import Likelihood
 from agp.random import generator
 
@@ -105,7 +105,7 @@ def starting_kernels(
     ours = all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
     tried, inputs = (tree.to_backend(given, "numpy", dtype="float64"), sample) if ours else (given, X)
     starts = []
-    codes = [*tried.category_levels(X.shape[1])]
+    codes = _fixed_columns(tried, X.shape[1])
     varied = asarray_like(perturb_constants(sample, (lambda: X) if among is None else among, codes), inputs)
     rows = asarray_like(sample, inputs)
     periods = _periods(tried, missing, lambda: _sample(X, proxies, columns, PERIOD_ROWS), rows, targets)
@@ -119,6 +119,11 @@ def starting_kernels(
 def _missing(kernel: Kernel) -> list[str]:
     """Return the names of missing lengthscales and periods."""
     return [name for name in tree.missing(kernel) if name.endswith(("lengthscale", "period"))]
+
+
+def _fixed_columns(kernel: Kernel, width: int) -> list[int]:
+    """Return the columns that are not scaled for starting values: codes of levels, longitudes and latitudes."""
+    return [*kernel.category_levels(width), *place_columns(kernel, width)]
 
 
 def _sample(X: Array, targets: Array, columns: slice, most: int = ROWS) -> tuple[Numbers, Numbers]:
@@ -136,7 +141,7 @@ def _sample(X: Array, targets: Array, columns: slice, most: int = ROWS) -> tuple
 def perturb_constants(sample: Numbers, among: Callable[[], Array], codes: Sequence[int] = ()) -> Numbers:
     """Shift constant columns of a sample [n, D] alternately down and up by their spread over all rows.
 
-    Columns with codes of levels are not changed.
+    Columns with the numbers `codes`, such as those with codes of levels, are not changed.
     """
     constant = sample.max(axis=0) == sample.min(axis=0)
     constant[[*codes]] = False
@@ -176,7 +181,7 @@ def spread_starts(kernel: Kernel, X: Numbers, y: Numbers, /, *, power: float | N
     missing = _missing(kernel)
     sample, targets = _sample(X, y, slice(None))
     periods = _periods(kernel, missing, lambda: _sample(X, y, slice(None), PERIOD_ROWS), sample, targets)
-    codes = [*kernel.category_levels(X.shape[1])]
+    codes = _fixed_columns(kernel, X.shape[1])
     shapes = _shapes(X, y, codes) if power is None else _shapes(X, y, codes, power)[1:]
     found = [start for start, _ in _starts(kernel, missing, X, shapes, periods)]
     return found or [usable(kernel.from_data(X, 1.0), X)]
@@ -235,6 +240,7 @@ def _periods(
     X, y = more()
     by_column = np.stack([_peak_periods(x, y) for x in X.T], axis=1)
     # `from_data` sets a period to twice the spread of its column, so two rows tell which columns a period belongs to
+    by_column[:, place_columns(kernel, X.shape[1])] = 1.0
     ends = [asarray_like(0.5 * np.stack([-one, one]), sample) for one in by_column]
     leaves = [tree.leaves(kernel.from_data(x, 1.0)) for x in ends]
     base, count = usable(kernel.from_data(sample, 1.0), sample), len(leaves)

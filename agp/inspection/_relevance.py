@@ -12,7 +12,7 @@ from agp.checks import check_whole
 from agp.errors import count_of, explain_call, require
 from agp.inducing import Inducing, Points
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of, with_fewer_neighbours
-from agp.kernels import Kernel, Overlap, Stationary, pair_rows, variance_shares
+from agp.kernels import Kernel, OnSphere, Overlap, Projected, Stationary, pair_rows, variance_shares
 from agp.likelihoods import Transformed
 from agp.models import Model, level_probabilities
 from agp.processes import Deep
@@ -240,11 +240,13 @@ class _Shares:
 
 
 def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:
+    """Return the lengthscales of columns. Those of combinations of columns and of unit vectors are left out."""
     sources = dict(zip(subject.columns, subject.sources, strict=True))
     kernels: dict[str, Any] = {**tree.nodes(subject.model, Stationary), **tree.nodes(subject.model, Overlap)}
+    changed = [f"{path}." for kind in (OnSphere, Projected) for path in tree.nodes(subject.model, kind)]
     found = []
     for path, columns in columns_by_kernel(subject.model, subject.columns).items():
-        if path in kernels:
+        if path in kernels and not path.startswith(tuple(changed)):
             values = np.broadcast_to(host(kernels[path].lengthscale), (len(columns),))
             found += [
                 Lengthscale(sources[column], column, path, value, float("nan"))

@@ -8,6 +8,7 @@ from agp.kernels._constant import Constant, White
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._linear import Linear
 from agp.kernels._linearisation import Linearisation
+from agp.kernels._on_sphere import OnSphere
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._periodic import Periodic, Seasonal
 from agp.kernels._projected import Projected
@@ -25,6 +26,7 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "OnSphere",
     "Overlap",
     "Periodic",
     "Product",
@@ -45,7 +47,9 @@ __all__ = [
 ]
 
 # for other subpackages
+from agp.kernels._active_dims import input_columns
 from agp.kernels._by_name import KERNELS, kernel_or_auto, parse_kernel
+from agp.kernels._on_sphere import AXES, place_columns
 from agp.kernels._relevance import pair_rows, variance_shares
 from agp.kernels._stacks import count_settings
 from agp.kernels._warped import Warp

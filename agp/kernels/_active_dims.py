@@ -33,8 +33,11 @@ class ActiveDims(OfInputs):
         return select_columns(X, self.columns), lambda bar: scatter_columns(bar, self.columns, width)
 
     def inverse_scales(self, width: int, /) -> Array | None:
-        factors = self.kernel.inverse_scales(len(self.columns))
-        return scatter_columns(factors, self.columns, width)
+        count = len(self.columns)
+        factors = self.kernel.inverse_scales(count)
+        if factors is None:
+            return None
+        return backend_of(factors).xp.concat([scatter_columns(factors[:count], self.columns, width), factors[count:]])
 
     def metric_inputs(self, X: Array, /) -> Array:
         selected = select_columns(X, self.columns)
@@ -42,7 +45,9 @@ class ActiveDims(OfInputs):
         if found is selected:
             return X
         new = {column: found[..., i] for i, column in enumerate(self.columns)}
-        return backend_of(X).xp.stack([new.get(d, X[..., d]) for d in range(X.shape[-1])], axis=-1)
+        columns = [new.get(d, X[..., d]) for d in range(X.shape[-1])]
+        more = [found[..., i] for i in range(len(self.columns), found.shape[-1])]
+        return backend_of(X).xp.stack([*columns, *more], axis=-1)
 
     def category_levels(self, width: int, /) -> dict[int, int]:  # noqa: ARG002
         inside = self.kernel.category_levels(len(self.columns))
@@ -82,3 +87,13 @@ class ActiveDims(OfInputs):
             problem = f"the inputs have {count_of(width, 'column')}, numbered from 0 to {width - 1}"
         if problem is not None:
             raise ValueError(f"{type(self.kernel).__name__} on columns {self.columns}: {problem}.")
+
+
+def input_columns(kernel: Kernel, path: str, width: int, /) -> list[int]:
+    """Return the numbers of the columns of inputs [N, width] on which the part of a kernel at a path acts."""
+    selections = tree.nodes(kernel, ActiveDims)
+    outer = [at for at in selections if at != path and path.startswith(f"{at}." if at else "")]
+    columns = list(range(width))
+    for at in sorted(outer, key=len):
+        columns = [columns[d] for d in selections[at].columns]  # type: ignore[index]
+    return columns

@@ -81,15 +81,20 @@ class Kernel(Stackable, tree.Part, ABC):
         return None
 
     def inverse_scales(self, width: int, /) -> Array | None:  # noqa: ARG002
-        """Return factors [width] of the input columns such that rows at small scaled distances are most correlated.
+        """Return factors of the coordinates of rows such that rows at small scaled distances are most correlated.
 
-        A factor is 0 if the kernel does not depend on the column. The result is None if the kernel has no such factors;
-        correlations are then compared instead.
+        The coordinates are those of `metric_inputs`, by default the `width` input columns. A factor is 0 if the kernel
+        does not depend on the column. The result is None if the kernel has no such factors; correlations are then
+        compared instead.
         """
         return None
 
     def metric_inputs(self, X: Array, /) -> Array:
-        """Return the inputs X [..., N, D] in the coordinates to which `inverse_scales` refers, by default X itself."""
+        """Return the inputs X [..., N, D] in the coordinates [..., N, E] to which `inverse_scales` refers.
+
+        By default, these are the inputs themselves. The first D coordinates belong to the columns of X, and may replace
+        them. Further ones may follow.
+        """
         return X
 
     def category_levels(self, width: int, /) -> dict[int, int]:  # noqa: ARG002
@@ -274,6 +279,23 @@ class Kernel(Stackable, tree.Part, ABC):
         kernel = ActiveDims(self, tuple(x if isinstance(x, str) else _column_number(x) for x in several))
         kernel.check_columns()
         return kernel
+
+    def on_sphere(self, columns: Iterable[int | str], /) -> "ActiveDims":
+        """Return this kernel of places on the Earth, whose longitude and latitude in degrees are in two input columns.
+
+        ``kernel.on_sphere(columns)`` is ``OnSphere(kernel).on(columns)``. See `agp.kernels.OnSphere`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As in `on`, and unless there are two columns.
+        """
+        from agp.kernels._on_sphere import OnSphere  # a subclass
+
+        kernel = OnSphere(self)
+        found = kernel.on(columns)
+        kernel.check_width(len(found.columns))
+        return found
 
     def __add__(self, other: Any) -> "Sum":
         from agp.kernels._composites import Sum, parts_of  # subclasses

@@ -20,7 +20,7 @@ QUOTED = r"'[^']*'|\"[^\"]*\""
 PART = re.compile(
     rf"""\s*(?P<kind>[^\s()*+.]+)\s*
     (?:\(\s*(?P<value>{VALUE})\s*\)\s*)?
-    (?:\.\s*on\s*\(\s*(?P<columns>(?:{QUOTED}|[^()'"])*)\)\s*)?
+    (?:\.\s*(?P<method>on|on_sphere)\s*\(\s*(?P<columns>(?:{QUOTED}|[^()'"])*)\)\s*)?
     (?P<operation>[+*]|$)""",
     re.VERBOSE,
 )
@@ -44,8 +44,8 @@ def parse_kernel(name: str, *others: str) -> Kernel:
 
     A number in parentheses is the initial lengthscale, or the period, in the units of the inputs:
     ``"matern32(3000) + seasonal(365.25) * rbf"``. A part may act on some columns of a table:
-    ``"rbf.on(width, height) + linear.on('unit price')"``. An unknown name raises a ValueError that lists the known
-    names.
+    ``"rbf.on(width, height) + linear.on('unit price')"``, or on a longitude and a latitude in degrees:
+    ``"matern32.on_sphere(longitude, latitude)"``. An unknown name raises a ValueError that lists the known names.
     """
     terms: list[list[Kernel]] = [[]]
     at, operation = 0, "*"
@@ -77,7 +77,8 @@ def _single_kernel(part: re.Match[str], name: str, others: tuple[str, ...]) -> K
     if part["columns"] is None:
         return kernel
     columns = [x for found in COLUMN.finditer(part["columns"]) for x in found.groups() if x is not None]
-    return kernel.on(tuple(map(str.strip, columns)))
+    select = kernel.on_sphere if part["method"] == "on_sphere" else kernel.on
+    return select(tuple(map(str.strip, columns)))
 
 
 def _number_of(kind: str) -> str | None:

@@ -76,8 +76,31 @@ class _Composite(Kernel):
         return sum(part.floats_per_entry for part in self.parts)
 
     def metric_inputs(self, X: Array, /) -> Array:
-        """Return the coordinates of the first part that changes the inputs."""
-        return next((found for part in self.parts if (found := part.metric_inputs(X)) is not X), X)
+        """Return the coordinates of the first part that changes the inputs, and the further coordinates of all parts.
+
+        Parts without factors are left out.
+        """
+        D = X.shape[-1]
+        found = [part.metric_inputs(X) for part in self.parts if part.inverse_scales(D) is not None]
+        changed = [x for x in found if x is not X]
+        if not changed:
+            return X
+        return backend_of(X).xp.concat([changed[0][..., :D], *(x[..., D:] for x in changed)], axis=-1)
+
+    def _factors_of_parts(self, width: int) -> list[tuple[Kernel, Array]]:
+        """Return the parts that have factors, with their factors for the coordinates of all parts."""
+        pairs = [(part, part.inverse_scales(width)) for part in self.parts]
+        known = [(part, factors) for part, factors in pairs if factors is not None]
+        total = sum(factors.shape[0] - width for _, factors in known)
+        if not total:
+            return known
+        at, found = 0, []
+        for part, factors in known:
+            B, more = backend_of(factors), factors.shape[0] - width
+            before, after = (B.xp.zeros((count,), **B.like(factors)) for count in (at, total - at - more))
+            found.append((part, B.xp.concat([factors[:width], before, factors[width:], after])))
+            at += more
+        return found
 
     def category_levels(self, width: int, /) -> dict[int, int]:
         return {d: count for part in self.parts for d, count in part.category_levels(width).items()}
@@ -129,10 +152,10 @@ class Sum(_Composite):
 
     def inverse_scales(self, width: int, /) -> Array | None:
         """Return the factors of the part with the largest variance among those that have factors."""
-        pairs = [(part, part.inverse_scales(width)) for part in self.parts]
-        found = [(_variance_at_origin(part, factors), factors) for part, factors in pairs if factors is not None]
-        if len(found) < 2:
-            return found[0][1] if found else None
+        pairs = self._factors_of_parts(width)
+        if len(pairs) < 2:
+            return pairs[0][1] if pairs else None
+        found = [(_variance_at_origin(part, factors[:width]), factors) for part, factors in pairs]
         variances, factors = zip(*found, strict=True)
         xp = backend_of(factors[0]).xp
         largest = xp.argmax(xp.stack(variances), keepdims=True)
@@ -187,7 +210,7 @@ class Product(_Composite):
 
     def inverse_scales(self, width: int, /) -> Array | None:
         """Return the factors for which squared distances are the sums of those of all parts that have factors."""
-        found = [factors for part in self.parts if (factors := part.inverse_scales(width)) is not None]
+        found = [factors for _, factors in self._factors_of_parts(width)]
         return sum(factors * factors for factors in found) ** 0.5 if found else None
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:

@@ -13,7 +13,27 @@ import numpy as np
 from agp import tree
 from agp.backend import asarray_like, backend_of
 from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
-from agp.kernels import ActiveDims, Kernel, Linear, Projected, Warped
+from agp.kernels import (
+    AXES,
+    ActiveDims,
+    Constant,
+    Kernel,
+    Linear,
+    OnSphere,
+    Overlap,
+    Periodic,
+    Product,
+    Projected,
+    RandomEffects,
+    Scaled,
+    Seasonal,
+    Stationary,
+    Sum,
+    Warped,
+    White,
+    input_columns,
+)
+from agp.means import ConstantMean, ZeroMean
 from agp.models import GPR
 from agp.selection._given import Data, Plan, checksum_of, finite_average
 from agp.selection._trial import Candidate, Trial
@@ -36,6 +56,9 @@ SHORT, LONG, FAR = -5.0, 8.0, 14.0
 """The limits of the logarithms of lengthscales, as multiples of the spreads of their columns, and of others."""
 CAUTION = 3.0
 """The gain that is usually still possible, as a multiple of the predicted gain of a step."""
+COMPOSITES = (ActiveDims, Product, Projected, Scaled, Sum, Warped)
+SHIFTED = (*COMPOSITES, Constant, Overlap, Periodic, RandomEffects, Seasonal, Stationary, White)
+"""Kernels that do not change if their inputs, and the centres of their parts, are shifted."""
 SPEED, LEAST_SECONDS = 2e10, 0.1
 """The assumed number of operations per second, and the time for measuring it."""
 FLOOR = 1e-6
@@ -302,13 +325,14 @@ def kernel_at(kernel: Kernel, X: Any, y: Any) -> Kernel:
 def narrow(model: Any) -> Any:
     """Return an exact GP in float32, with the averages of its inputs and targets as origins.
 
-    The kernel is stationary or has a centre. Targets are shifted only if the mean function is a constant.
+    Columns are shifted if a shift changes neither the kernel, which is stationary there or has a centre, nor the mean
+    function. Targets are shifted only if the mean function is a constant.
     """
     leaves = tree.leaves(model)
     xp = backend_of(model.X).xp
-    codes = [*model.kernel.category_levels(model.X.shape[1])]
+    fixed = {*model.kernel.category_levels(model.X.shape[1]), *_unshifted_columns(model)}
     origin = xp.mean(model.X, axis=0)
-    origin = origin * asarray_like(~np.isin(np.arange(model.X.shape[1]), codes) * 1.0, origin)
+    origin = origin * asarray_like(~np.isin(np.arange(model.X.shape[1]), [*fixed]) * 1.0, origin)
     shifted = {"X": model.X - origin}
     for path, part in (tree.nodes(model, Linear) | tree.nodes(model, Warped)).items():
         if part.centre is not None:
@@ -319,15 +343,30 @@ def narrow(model: Any) -> Any:
     return tree.with_leaves(model, {name: xp.astype(shifted.get(name, x), xp.float32) for name, x in leaves.items()})
 
 
+def _unshifted_columns(model: Any) -> set[int]:
+    """Return the columns whose shift would change the kernel or the mean function."""
+    kernel, width = model.kernel, model.X.shape[1]
+    found: set[int] = set() if isinstance(model.mean_function, ConstantMean | ZeroMean) else set(range(width))
+    for path, part in tree.nodes(kernel, Kernel).items():
+        if not (isinstance(part, SHIFTED) or (isinstance(part, Linear) and part.centre is not None)):
+            found |= {*input_columns(kernel, path, width)}
+    return found
+
+
 def columns_of(model: Any, path: str, row: Any) -> Any:
-    """Return the entries of a row [D] for the columns on which the part at a path acts; 0 for warped columns."""
-    kinds: tuple[type[Kernel], ...] = (ActiveDims, Projected, Warped)
+    """Return the entries of a row [D] for the columns on which the part at a path acts.
+
+    Those for warped columns, and for places on a sphere, are 0.
+    """
+    kinds: tuple[type[Kernel], ...] = (ActiveDims, OnSphere, Projected, Warped)
     parts: dict[str, Any] = {at: part for kind in kinds for at, part in tree.nodes(model, kind).items()}
     outer = [at for at in parts if at != path and path.startswith(f"{at}." if at else "")]
     for part in (parts[at] for at in sorted(outer, key=len)):
         xp = backend_of(row).xp
         if isinstance(part, Warped):
             row = xp.where(part.warp.scale > 0.0, xp.zeros_like(row), row)
+        elif isinstance(part, OnSphere):
+            row = xp.zeros((AXES,), **backend_of(row).like(row))
         elif isinstance(part, Projected):
             row = row @ part.weights
         else:

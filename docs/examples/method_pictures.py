@@ -193,6 +193,35 @@ def near_rows():
     return figure
 
 
+def residuals():
+    """Plot a trend with details by models that treat the residual differently, with the same hyperparameters."""
+    rng = np.random.default_rng(1)
+    X = np.sort(rng.uniform(0.0, 6.0, (200, 1)), axis=0)
+    y = 1.5 * np.sin(0.8 * X) + 0.5 * np.sin(9.0 * X) * (X > 3.0) + 0.15 * rng.standard_normal(X.shape)
+    at = np.linspace(0.0, 6.0, 600)[:, None]
+    kernel = agp.RBF(1.5, 2.5) + agp.RBF(0.15, 0.25)
+    parts = {"kernel": kernel, "likelihood": agp.Gaussian(0.15**2), "mean_function": agp.ZeroMean()}
+    Z, more = (np.linspace(0.1, 5.9, M)[:, None] for M in (8, 9))
+    models = {
+        "SGPR, 8: the prior": agp.SGPR.from_data(X, y, Z=Z, **parts),
+        "SOLVE-GP, 8 + 9: q": agp.SOLVEGPR.from_data(X, y, Z=Z, O=more, **parts),
+        "NNGP: 5 neighbours": agp.NNGP.from_data(X, y, neighbours=5, **parts),
+        "VIF, 8: 5 neighbours": agp.VIF.from_data(X, y, Z=Z, neighbours=5, **parts),
+    }
+    truth = agp.GPR.from_data(X, y, **parts).predict(at)
+    figure, axes = panels(4, sharey=True)
+    for ax, (name, model) in zip(axes, models.items(), strict=True):
+        moments = model.predict(at)
+        band(ax, at, moments, "model, 95 %")
+        ends = truth.mean + 1.96 * np.sqrt(truth.variance) * [-1.0, 1.0]
+        ax.plot(at, ends, "k--", linewidth=0.7, label=["exact GP, 95 %", None])
+        ax.plot(X, y, ".", color="0.6", markersize=2)
+        ax.set(title=name, xlabel="x")
+        ax.title.set_fontsize(9)
+    axes[0].legend(fontsize=7, loc="lower left")
+    return figure
+
+
 PICTURES = {
     "method-gpr": prior_and_posterior,
     "method-wsvgp": fewer_inducing_inputs,
@@ -201,6 +230,7 @@ PICTURES = {
     "method-family": family,
     "method-solve": two_groups,
     "method-neighbours": near_rows,
+    "method-residual": residuals,
 }
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Months", "Rows", "concrete", "monthly_co2"]
+__all__ = ["Months", "Rows", "Tracks", "concrete", "gravity", "gravity_along_tracks", "monthly_co2"]
 
 
 class Rows(NamedTuple):
@@ -35,6 +35,19 @@ class Months(NamedTuple):
     """Monthly means [N]; months without a measurement are left out."""
     source: str
     """A description of the source of the series."""
+
+
+class Tracks(NamedTuple):
+    """Measurements along the tracks of a satellite."""
+
+    longitude: np.ndarray
+    """Longitudes [N] in degrees, from -180 to 180."""
+    latitude: np.ndarray
+    """Latitudes [N] in degrees."""
+    anomaly: np.ndarray
+    """Gravity anomalies [N] in mGal, with noise."""
+    revolution: np.ndarray
+    """The number [N] of the revolution about the Earth."""
 
 
 CONCRETE = [
@@ -100,6 +113,40 @@ def monthly_co2() -> Months:
     weeks = co2.load_pandas().data["co2"]
     means = weeks.resample("MS").mean().dropna()
     return Months(means.index.to_numpy(), means.to_numpy(), "monthly means of Mauna Loa's weeks, by statsmodels")
+
+
+def gravity(longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:
+    """Return synthetic gravity anomalies [N] in mGal at longitudes and latitudes [N] in degrees.
+
+    The anomalies are the sum of 500 waves through the sphere in random directions. Their wavelengths are from 330 to
+    20,000 km, and long waves are higher. The standard deviation is about 23 mGal.
+    """
+    rng = np.random.default_rng(1)
+    number = 2.0 * 60.0 ** rng.uniform(size=500)  # radians per radius of the Earth
+    directions = rng.standard_normal((500, 3))
+    waves = (number / np.linalg.norm(directions, axis=1))[:, None] * directions
+    phases, heights = rng.uniform(0.0, 2.0 * np.pi, 500), number**-0.5
+    heights *= 20.0 / np.sqrt(0.5 * np.sum(heights**2))
+    longitude, latitude = np.deg2rad(longitude), np.deg2rad(latitude)
+    flat = np.cos(latitude)
+    vectors = np.stack([flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)], axis=1)
+    blocks = np.array_split(vectors, 1 + len(vectors) // 10_000)
+    return np.concatenate([np.cos(block @ waves.T + phases) @ heights for block in blocks])
+
+
+def gravity_along_tracks(rows: int, seed: int = 0) -> Tracks:
+    """Return synthetic gravity anomalies along the tracks of a satellite in ten days, with noise of 3 mGal.
+
+    The orbit is a circle with a period of 89.5 minutes and an inclination of 96.7 degrees, like that of the satellite
+    GOCE, so no track comes nearer to a pole than 6.7 degrees. The Earth turns below it once in 1,436 minutes.
+    """
+    minutes = np.linspace(0.0, 14_400.0, rows, endpoint=False)
+    along, tilt = 2.0 * np.pi * minutes / 89.5, np.deg2rad(96.7)
+    latitude = np.rad2deg(np.arcsin(np.sin(tilt) * np.sin(along)))
+    turned = np.rad2deg(np.arctan2(np.cos(tilt) * np.sin(along), np.cos(along))) - 360.0 * minutes / 1436.07
+    longitude = (turned + 180.0) % 360.0 - 180.0
+    noise = 3.0 * np.random.default_rng(seed).standard_normal(rows)
+    return Tracks(longitude, latitude, gravity(longitude, latitude) + noise, (minutes // 89.5).astype(int))
 
 
 def _from_file(name: str, columns: list[str], seed: int) -> Rows | None:

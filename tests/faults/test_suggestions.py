@@ -137,6 +137,7 @@ def test_what_is_no_kernel_is_refused(given):
 
 COMBINED = {
     "warped": (lambda: K.Warped("rbf"), "kernel is 'rbf', but must be an instance of agp's Kernel; write RBF()"),
+    "on the sphere": (lambda: K.OnSphere(agp.RBF), "kernel is the class RBF, but must be an instance"),
     "of a class": (lambda: K.ActiveDims(agp.RBF, (0,)), "kernel is the class RBF, but must be an instance"),
     "scaled": (lambda: K.Scaled(2.0, "matern32"), "kernel is 'matern32', but must be .*; write Matern32()"),
     "sum": (lambda: K.Sum(("rbf",)), "parts[0] is 'rbf', but must be an instance"),

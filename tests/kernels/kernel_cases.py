@@ -17,6 +17,7 @@ from agp.kernels import (
     Matern12,
     Matern32,
     Matern52,
+    OnSphere,
     Overlap,
     Periodic,
     Projected,
@@ -103,6 +104,15 @@ def _projected(kernel, X, Z):
     return inner.variance * np.exp(-0.5 * np.sum(((X - Z) @ kernel.weights / inner.lengthscale) ** 2, axis=-1))
 
 
+def _on_sphere(kernel, X, Z):
+    def vectors(A):
+        lon, lat = (np.deg2rad(A[..., column]) for column in kernel.columns)
+        return np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=-1)
+
+    inner = kernel.kernel.kernel
+    return inner.variance * np.exp(-0.5 * np.sum(((vectors(X) - vectors(Z)) / inner.lengthscale) ** 2, axis=-1))
+
+
 NO_GROUPS = ("linearise_groups",)
 NO_GROUPS_OR_FEATURES = ("linearise_groups", "random_features")
 NO_CODES = ("random_features",)  # random inputs are no codes of levels
@@ -147,6 +157,15 @@ CASES = {
                 tuple(reversed(range(width)))
             )
             * RBF(1.1, 1.2)
+        ),
+    ),
+    "on-sphere": Case(lambda width: RBF(1.2, 0.02).on_sphere((width - 1, 0)), _on_sphere),
+    "on-sphere-parts": Case(
+        lambda width: (
+            OnSphere(0.5 * Matern52(0.8, (0.1, 0.13, 0.2)) + Linear((0.3, 0.5, 0.2))).on((2, 0))
+            * RBF(1.1, SCALES(width))
+            + Matern32(0.4, 0.1).on_sphere((1, 2))
+            + Constant(0.2)
         ),
     ),
     "sum": Case(lambda _: RBF(0.8, 0.7) + Matern32(0.5, 1.4)),

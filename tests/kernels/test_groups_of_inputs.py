@@ -13,6 +13,7 @@ from agp.kernels import (
     Matern12,
     Matern32,
     Matern52,
+    OnSphere,
     Overlap,
     Periodic,
     RationalQuadratic,
@@ -103,7 +104,18 @@ SCALES = {
     "with-linear": (lambda: RBF(0.1, L) + Linear(2.0) + Constant(5.0), [2.0, 0.5, 0.25]),
     "product": (lambda: RBF(0.7, L) * Matern52(0.9, 1.0), [5.0**0.5, 1.25**0.5, 1.0625**0.5]),
     "product-on": (lambda: RBF(0.7, 0.5).on((0,)) * Matern52(0.9, 4.0).on((1,)) * Linear(0.3), [2.0, 0.25, 0.0]),
+    "sphere": (lambda: RBF(0.7, 0.5).on_sphere((2, 0)), [0.0, 0.0, 0.0, 2.0, 2.0, 2.0]),
+    "sphere-by-axis": (lambda: OnSphere(2.0 * RBF(0.7, L)).on((2, 0)), [0.0, 0.0, 0.0, 2.0, 0.5, 0.25]),
+    "sphere-and-time": (lambda: RBF(0.7, 0.5).on_sphere((0, 1)) * RBF(1.0, 4.0).on(2), [0, 0, 0.25, 2, 2, 2]),
+    "time-largest": (lambda: RBF(0.7, 0.5).on_sphere((0, 1)) + RBF(1.0, 4.0).on(2), [0, 0, 0.25, 0, 0, 0]),
+    "sphere-largest": (lambda: RBF(0.7, 0.5).on_sphere((0, 1)) + RBF(0.5, 4.0).on(2), [0, 0, 0, 2, 2, 2]),
+    "two-spheres": (lambda: RBF(1, 0.5).on_sphere((0, 1)) * RBF(1, 0.2).on_sphere((0, 2)), [0] * 3 + [2] * 3 + [5] * 3),
+    "larger-sphere": (
+        lambda: RBF(0.4, 0.5).on_sphere((0, 1)) + RBF(1.0, 0.2).on_sphere((0, 1)) + Linear(2.0),
+        [0] * 6 + [5] * 3,
+    ),
     "linear": (lambda: Linear(0.7) + Constant(0.4), None),
+    "linear-on-sphere": (lambda: Linear(0.7).on_sphere((0, 1)), None),
     "periodic": (lambda: Periodic(0.7, 0.5, 2.0) * Linear(0.2), None),
 }
 
@@ -124,4 +136,4 @@ def test_scales_exist_where_a_part_is_stationary(name):
     found = kernel.inverse_scales(3)
     stationary = any(isinstance(part, (Stationary, Overlap)) for part in tree.nodes(kernel, object).values())
     assert (found is not None) == stationary
-    assert found is None or found.shape == (3,)
+    assert found is None or found.shape == kernel.metric_inputs(np.ones((4, 3))).shape[1:]

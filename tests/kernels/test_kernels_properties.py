@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kernel_cases import CASES, inputs, kernel_case, sees_white_noise
 
 from agp import tree
-from agp.kernels import KERNELS, RBF, Linear, Periodic, Projected, RationalQuadratic, Stationary, Warped
+from agp.kernels import KERNELS, RBF, ActiveDims, Linear, Periodic, Projected, RationalQuadratic, Stationary, Warped
 
 EXAMPLES = settings(max_examples=15, deadline=None)
 SEEDS = st.integers(0, 2**16)
@@ -44,7 +44,7 @@ def test_covariances_are_positive_semidefinite(name, seed, width):
 
 
 def test_every_kernel_has_a_case_with_a_formula():
-    of_inputs = {Projected, Warped}  # kernels of other inputs, which have no names in text
+    of_inputs = {ActiveDims, Projected, Warped}  # kernels of other inputs, which have no names in text
     assert {type(case.build(3)) for case in CASES.values() if case.textbook} == of_inputs | set(KERNELS.values())
 
 

@@ -56,6 +56,7 @@ SHORT = {
     "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],
     "forecasting.py": ["--origins", "1", "--months", "12"],
     "estimator_likelihoods.py": ["--seeds", "1", "--tolerance", "0.1"],
+    "map.py": ["--rows", "1000", "--models", "sphere", "boosting"],
     "method_pictures.py": ["."],
     "pictures.py": ["."],
     "several_outputs.py": ["--seeds", "1", "--steps", "2", "--rows", "60", "--num-inducing", "8", "--missing", "0.1"],
@@ -65,6 +66,7 @@ NEEDS = {
     "nuts.py": ("jax", "blackjax"),
     "bayesian-optimisation.md": ("botorch",),
     "forecasting.md": ("matplotlib",),
+    "map.md": ("matplotlib",),
     "forecasting.py": ("statsmodels",),
 }
 """Libraries of examples and pages that the extras for tests do not bring."""

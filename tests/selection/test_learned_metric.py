@@ -9,7 +9,7 @@ from test_selection_checkpoints import Killed
 import agp
 from agp import tree
 from agp.backend import to_numpy
-from agp.kernels import RBF, ActiveDims, Linear, Matern52, Overlap, Product, Projected, Sum, Warped
+from agp.kernels import RBF, ActiveDims, Linear, Matern52, OnSphere, Overlap, Product, Projected, Sum, Warped
 from agp.processes import near_search
 from agp.selection._climb import Climber, columns_of, exact_gp, narrow, widen
 from agp.selection._given import KERNELS, Columns, Data, Plan, with_base
@@ -223,6 +223,53 @@ def test_the_origin_of_float32_moves_the_centres_inside():
     row = np.arange(5.0)
     np.testing.assert_array_equal(columns_of(model, "kernel.kernel.parts.1", row), row @ W)
     np.testing.assert_array_equal(columns_of(model, "kernel", row), row)
+
+
+@tree.model
+class Inner(agp.kernels.Kernel):
+    """The inner products of inputs, of a user."""
+
+    def __call__(self, X, Z=None, /):
+        return X @ (X if Z is None else Z).T, None
+
+    def diag(self, X, /):
+        return np.sum(X * X, axis=1), None
+
+    def from_data(self, X, variance, /):
+        return self
+
+    def check(self, width, /):
+        pass
+
+
+FAR = np.asarray([30.0, 40.0, 0.0, -3e3, 10.0])
+MOVED = {
+    "sphere": (lambda X: RBF().on_sphere((0, 1)) * RBF().on((2, 3, 4)), None, [0.0, 0.0, 0.0, -3e3, 10.0]),
+    "on-sphere": (
+        lambda X: OnSphere(RBF() + Linear(centre=[0.1, 0.2, 0.3])).on((1, 0)) + Linear(centre=FAR),
+        None,
+        [0.0, 0.0, 0.0, -3e3, 10.0],
+    ),
+    "nested": (lambda X: RBF() * (RBF().on_sphere((1, 0)) + RBF()).on((4, 0)), None, [0.0, 40.0, 0.0, -3e3, 0.0]),
+    "linear": (lambda X: Linear().on(0) + RBF(), None, [0.0, *FAR[1:]]),
+    "own": (lambda X: Inner().on((0, 4)) * RBF(), None, [0.0, *FAR[1:4], 0.0]),
+    "own-everywhere": (lambda X: Inner() * RBF(), None, 5 * [0.0]),
+    "linear-mean": (lambda X: RBF(), agp.LinearMean(), 5 * [0.0]),
+    "constant-mean": (lambda X: RBF(), agp.ConstantMean(), FAR),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_float32_moves_only_columns_whose_shift_changes_nothing(name):
+    build, mean, expected = MOVED[name]
+    X = inputs(80) + FAR
+    kernel = build(X).from_data(X, 1.0)
+    model = exact_gp(Data(X, X[:, :1]), kernel=kernel)
+    if mean is not None:
+        model = agp.GPR.from_data(X, X[:, :1], kernel=kernel, mean_function=mean)
+    thin = narrow(model)
+    np.testing.assert_allclose((X - thin.X).mean(0), expected * (np.asarray(expected) != 0.0), rtol=0, atol=0.5)
+    np.testing.assert_allclose(thin.kernel(thin.X)[0], kernel(X)[0], rtol=1e-3, atol=1e-3)
 
 
 def test_another_base_kernel_keeps_the_weights():
