@@ -23,6 +23,8 @@ LEAF = 32
 HALVED_ROWS = 100_000
 """From this number of rows on, the cells of a tree are halved instead of divided at medians, which takes a third of the
 time, unless they would be halved very often because distances differ by many orders of magnitude."""
+COUNTED_ROWS = 100_000
+"""The number of rows from which on only some are used for the effective number of columns."""
 PROBED_ROWS, PROBED_LEAF, DEEP = 1000, 4, 50
 """The numbers of rows and of rows in a leaf of a tree that tells this, and the number of its levels from which on cells
 are divided at medians."""
@@ -99,7 +101,7 @@ class NeighbourSearch:
         self._coordinates = coordinates
         self._rows = self._times_factors(X)
         self._tree = None
-        if self._on_host and effective_columns(self._places(self._rows)) <= TREE_COLUMNS:
+        if self._on_host and self._has_few_columns():
             self._tree = _tree_of(self._places(self._rows))
         few = self._rows.shape[0] * (self._rows.shape[1] + 1) <= FEW_ROWS
         narrowly = self._on_host and (few or self._tree is None)
@@ -154,6 +156,11 @@ class NeighbourSearch:
         return B.from_numpy(found, device=B.device_name(self._like) or None) if self._on_host else found
 
     # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _has_few_columns(self) -> bool:
+        """Whether a tree visits few of the rows, which are on the host."""
+        some = self._rows[:: max(1, len(self._rows) // COUNTED_ROWS), :]
+        return effective_columns(self._places(some)) <= TREE_COLUMNS
 
     def _times_factors(self, X: Array) -> Array:
         X = X if self._coordinates is None else self._coordinates(X)
