@@ -381,9 +381,7 @@ class NearTraining:
         found = self._ascend(thin, *given, trust=trust)
         return None if found is None else (widen(model, thin, found[0]), found[1])
 
-    def _ascend(
-        self, model: NNGP, sets: Any, names: list[str], steps: int, *, trust: bool
-    ) -> tuple[Any, float] | None:
+    def _ascend(self, model: NNGP, sets: Any, names: list[str], steps: int, *, trust: bool) -> tuple[Any, float] | None:
         """Take steps from a model; return the model, and the last value that was computed, or None.
 
         The evidence is that of the first rows, whose neighbours are given. If `trust` is true, the last step is

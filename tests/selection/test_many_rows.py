@@ -133,8 +133,16 @@ def test_where_near_rows_cannot_be_used(kernel, why):
 def test_rows_elsewhere_have_inducing_inputs():
     da = pytest.importorskip("dask.array")
     X, y = (da.from_array(x, chunks=40) for x in table(110))
-    with pytest.raises(ValueError, match="method is 'vif', but the rows are not in memory"):
-        fit_regression(X, y, kernel=RBF(), method="vif")
+    remedy = "compute as many random rows as fit in memory, or use 'auto' or 'sgpr'."
+    for method in KINDS:
+        with pytest.raises(ValueError, match=f"^method is '{method}', but the rows are not in memory; {remedy}$"):
+            fit_regression(X, y, kernel=RBF(), method=method)
+        with pytest.raises(ValueError, match=f"the rows are not in memory; {remedy}$"):
+            agp.GPRegressor(method=method, kernel=RBF()).fit(X, y)
+    with pytest.raises(
+        ValueError, match="are in a dask array; compute it, or as many random rows as fit in memory, or"
+    ):
+        NNGP.from_data(X, y)
 
 
 def test_one_exceeds_another_by_more_than_chance():
