@@ -454,7 +454,7 @@ def test_marks_of_missing_cells_alone_are_text():
 @pytest.mark.parametrize(
     "cells",
     [
-        np.array([0.5, np.nan, 2.0]),
+        np.array([0.5, 1.5, 2.0]),
         np.array([3, 1, 1]),
         np.array([1, 0, 1], dtype=np.uint8),
         np.array([True, False, True]),
