@@ -400,7 +400,7 @@ def effective_columns(X: Any, /) -> float:
 
 
 def _tree_of(X: Any) -> Any:
-    from scipy.spatial import cKDTree
+    from scipy.spatial import cKDTree  # type: ignore[attr-defined] - `KDTree.tree` descends by recursion
 
     halved = len(X) >= HALVED_ROWS
     if halved:
