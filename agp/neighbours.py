@@ -20,6 +20,14 @@ TREE_COLUMNS = 8.0
 """A tree is used up to this effective number of columns. With more, it would visit most rows."""
 LEAF = 32
 """The number of rows in a leaf of the tree. More rows than SciPy's default take less time for many neighbours."""
+HALVED_ROWS = 100_000
+"""From this number of rows on, the cells of a tree are halved instead of divided at medians, which takes a third of the
+time, unless they would be halved very often because distances differ by many orders of magnitude."""
+COUNTED_ROWS = 100_000
+"""The number of rows from which on only some are used for the effective number of columns."""
+PROBED_ROWS, PROBED_LEAF, DEEP = 1000, 4, 50
+"""The numbers of rows and of rows in a leaf of a tree that tells this, and the number of its levels from which on cells
+are divided at medians."""
 SPARE = 8
 """The number of candidates beyond k, among which the order is decided by distances from differences."""
 FIRST = 512
@@ -95,7 +103,7 @@ class NeighbourSearch:
         self._width = X.shape[1] if factors is None else factors.shape[0]
         self._rows = self._times_factors(X)
         self._tree = None
-        if self._on_host and effective_columns(self._places(self._rows)) <= TREE_COLUMNS:
+        if self._on_host and self._has_few_columns():
             self._tree = _tree_of(self._places(self._rows))
         few = self._rows.shape[0] * (self._rows.shape[1] + 1) <= FEW_ROWS
         narrowly = self._on_host and (few or self._tree is None)
@@ -123,8 +131,8 @@ class NeighbourSearch:
 
         k is less than the number of rows.
         """
-        xp = backend_of(self._like).xp
-        found = self.nearest(xp.take(self._like, rows, axis=0), k + 1, memory=memory)
+        B = backend_of(self._like)
+        xp, found = B.xp, self.nearest(B.rows_at(self._like, rows), k + 1, memory=memory)
         # move the row itself to the end; if repeated inputs come before it, the last of them is left out instead
         last = xp.argsort(xp.astype(found == rows[:, None], xp.int64), axis=1, stable=True)
         return xp.take_along_axis(found, last, axis=1)[:, :k]
@@ -151,12 +159,18 @@ class NeighbourSearch:
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
+    def _has_few_columns(self) -> bool:
+        """Whether a tree visits few of the rows, which are on the host."""
+        some = self._rows[:: max(1, len(self._rows) // COUNTED_ROWS), :]
+        return effective_columns(self._places(some)) <= TREE_COLUMNS
+
     def _times_factors(self, X: Array) -> Array:
         X = X if self._coordinates is None else self._coordinates(X)
-        X = to_numpy(X).astype(np.float64) if self._on_host else X
+        X = np.asarray(to_numpy(X), dtype=np.float64) if self._on_host else X
         if self._factors is None:
             return X
-        scaled = X * self._factors
+        # candidates are taken from these rows, which is slow if a row is not in one place
+        scaled = np.multiply(X, self._factors, order="C") if self._on_host else X * self._factors
         if not self._levels:
             return scaled
         xp = backend_of(X).xp
@@ -262,10 +276,10 @@ class NeighbourSearch:
 
         Candidates from the row number `own` [n] on have the distance infinity.
         """
-        xp = backend_of(Q).xp
-        width = self._width
-        near = xp.reshape(xp.take(rows[:, :width], xp.reshape(found, (-1,)), axis=0), (*found.shape, width))
-        exact = self._exact_distances(Q[:, None, :width], near)
+        B, width = backend_of(Q), self._width
+        xp = B.xp
+        near = xp.reshape(B.rows_at(rows, xp.reshape(found, (-1,))), (*found.shape, rows.shape[1]))
+        exact = self._exact_distances(Q[:, None, :width], near[:, :, :width])
         sizes = xp.astype(xp.clip(exact, 0.0, LARGEST), xp.float32)
         sizes = sizes if own is None else xp.where(found >= own[:, None], xp.inf, sizes)
         order = xp.argsort(sizes, axis=1, stable=True)
@@ -388,9 +402,21 @@ def effective_columns(X: Any, /) -> float:
 
 
 def _tree_of(X: Any) -> Any:
-    from scipy.spatial import KDTree
+    from scipy.spatial import cKDTree  # type: ignore[attr-defined] - `KDTree.tree` descends by recursion
 
-    return KDTree(X, LEAF)
+    halved = len(X) >= HALVED_ROWS
+    if halved:
+        probe = cKDTree(X[:: len(X) // PROBED_ROWS], PROBED_LEAF, compact_nodes=False, balanced_tree=False)
+        halved = _has_fewer_levels(probe.tree, DEEP)
+    return cKDTree(X, LEAF, compact_nodes=not halved, balanced_tree=not halved)
+
+
+def _has_fewer_levels(root: Any, count: int) -> bool:
+    """Whether a tree has fewer levels of nodes."""
+    level = [root]
+    for _ in range(count - 1):
+        level = [child for node in level for child in (node.lesser, node.greater) if child is not None]
+    return not level
 
 
 def _squared_distances(Q: Array, X: Array) -> Array:

@@ -80,15 +80,16 @@ def gather_group(data: NearRows, rows: Array, sets: Array, /, *, left_out: bool)
     If `left_out` is true, one observation of each row is predicted from its neighbours. A row of weight w > 1 is then
     among its own neighbours, with the other w - 1 observations.
     """
-    xp = backend_of(sets).xp
+    B = backend_of(sets)
+    xp = B.xp
     absent = sets < 0
     index = xp.concat([xp.where(absent, 0, sets), rows[:, None]], axis=1)
     G, C = index.shape
 
     def take(x: Array | None) -> Array | None:
-        return None if x is None else xp.reshape(xp.take(x, xp.reshape(index, (-1,)), axis=0), (G, C, *x.shape[1:]))
+        return None if x is None else xp.reshape(B.rows_at(x, xp.reshape(index, (-1,))), (G, C, *x.shape[1:]))
 
-    weights, squares = take(data.weights), None if data.squares is None else xp.take(data.squares, rows)
+    weights, squares = take(data.weights), None if data.squares is None else B.rows_at(data.squares, rows)
     share = spare = counts = None
     if weights is not None:
         own = index[:, :-1] == rows[:, None]

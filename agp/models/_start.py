@@ -170,7 +170,8 @@ def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
         if backend_of(x).is_lazy:
             raise ValueError(
                 f"{model_class.__name__} needs all rows in memory at once, but they are in a {backend_of(x).name} "
-                "array; compute the array first if memory allows, or use SGPR, SOLVEGPR, SVGP, or CaGP with support=."
+                "array; compute it, or as many random rows as fit in memory, or use SGPR, SOLVEGPR, SVGP, or CaGP with "
+                "support=."
             )
 
 

@@ -226,13 +226,13 @@ class NearestNeighbours(HoldsRows):
 
     def _group(self, factor: NearFactor, X: Array, sets: Array, own: Array | None) -> tuple[Array, Array, Array | None]:
         """Return the inputs, the noise and the features of groups; `own` are the features at X."""
-        xp, (n, k) = backend_of(X).xp, sets.shape
-        index = xp.reshape(sets, (-1,))
-        group = xp.concat([xp.reshape(xp.take(self.X, index, axis=0), (n, k, X.shape[1])), X[:, None, :]], axis=1)
-        noise = xp.reshape(xp.take(self.noise, index), (n, k))
+        B, (n, k) = backend_of(X), sets.shape
+        xp, index = B.xp, B.xp.reshape(sets, (-1,))
+        group = xp.concat([xp.reshape(B.rows_at(self.X, index), (n, k, X.shape[1])), X[:, None, :]], axis=1)
+        noise = xp.reshape(B.rows_at(self.noise, index), (n, k))
         if own is None:
             return group, noise, None
-        near = xp.reshape(xp.take(factor.features, index, axis=0), (n, k, own.shape[1]))
+        near = xp.reshape(B.rows_at(factor.features, index), (n, k, own.shape[1]))
         return group, noise, xp.concat([near, own[:, None, :]], axis=1)
 
     def _pull(self, factor: NearFactor, X: Array, sets: Array, B_bar: Array, D_bar: Array, u_bar: Any) -> Array:
@@ -284,8 +284,9 @@ class NearestNeighbours(HoldsRows):
 
     def _mean(self, factor: NearFactor, X: Array, sets: Array, found: NearConditional) -> tuple[Array, Array, Pullback]:
         """Return the means [n, P], the residuals [n, k, P] of the neighbours, and the pullback of the mean function."""
-        xp = backend_of(X).xp
-        near = xp.reshape(xp.take(factor.residual, xp.reshape(sets, (-1,)), axis=0), (*sets.shape, self.outputs))
+        B = backend_of(X)
+        xp = B.xp
+        near = xp.reshape(B.rows_at(factor.residual, xp.reshape(sets, (-1,))), (*sets.shape, self.outputs))
         h, pull = self.mean_function(X)
         mean = h - (found.b[:, None, :-1] @ near)[:, 0, :]
         mean = mean if found.features is None else mean + found.features @ factor.mean
@@ -298,11 +299,11 @@ class NearestNeighbours(HoldsRows):
         """
         B = backend_of(X)
         union = self._union_of(self.search.nearest(X, self.count, memory=self.memory))
-        near, noise = B.xp.take(self.X, union, axis=0), B.xp.take(self.noise, union)
+        near, noise = B.rows_at(self.X, union), B.rows_at(self.noise, union)
         L = cholesky(B.add_diagonal(self._residual_covariance(factor, near, None, union), noise))
         weights = B.solve_triangular(L, self._residual_covariance(factor, near, X, union))
         weights = B.solve_triangular(L, weights, transpose=True).mT
-        mean = self.mean_function(X)[0] + weights @ B.xp.take(factor.residual, union, axis=0)
+        mean = self.mean_function(X)[0] + weights @ B.rows_at(factor.residual, union)
         if factor.features is not None:
             u = self._features_at(factor, X, None) - weights @ self._features_at(factor, near, union)
             mean = mean + u @ factor.mean
@@ -330,7 +331,7 @@ class NearestNeighbours(HoldsRows):
         union, place = xp.unique_inverse(xp.reshape(sets, (-1,)))
         place = xp.reshape(xp.reshape(place, sets.shape) + union.shape[0] * row_numbers(n, X)[:, None], (-1,))
         W = xp.reshape(B.sum_at(xp.reshape(weights, (-1, 1)), place, n * union.shape[0]), (n, union.shape[0]))
-        near, noise = xp.take(self.X, union, axis=0), xp.take(self.noise, union)
+        near, noise = B.rows_at(self.X, union), B.rows_at(self.noise, union)
         K = self._residual_covariance(factor, X, None, None)
         cross = self._weights_times(factor, W, near, union, X, None)
         inner = self._weights_times(factor, W, near, union, near, union) @ W.mT + (W * noise) @ W.mT
@@ -364,7 +365,7 @@ class NearestNeighbours(HoldsRows):
     def _features_at(self, factor: NearFactor, X: Array, rows: Array | None) -> Array:
         if rows is None:
             return self._own_features(factor, X)[0]
-        return backend_of(X).xp.take(factor.features, rows, axis=0)
+        return backend_of(X).rows_at(factor.features, rows)
 
     def paths(self, factor: NearFactor, rng: Any, count: int, features: int, /) -> Paths:
         B = backend_of(self.X)

@@ -52,7 +52,7 @@ class NearPaths(InputsOf, Paths):
         (n, k), P, S = sets.shape, self.outputs, self.count
         index = xp.reshape(sets, (-1,))
         union, place = xp.unique_inverse(index)
-        at_rows = _prior_samples(self.phi(xp.take(process.X, union, axis=0))[0], self.prior_weights)
+        at_rows = _prior_samples(self.phi(backend_of(X).rows_at(process.X, union))[0], self.prior_weights)
         at_rows = xp.take(factor.residual, union, axis=0)[:, :, None] - xp.take(self.noise, union, axis=0) - at_rows
         near = xp.reshape(xp.take(at_rows, xp.reshape(place, (-1,)), axis=0), (n, k, P * S))
         update = -(found.b[:, None, :-1] @ near)[:, 0, :]

@@ -288,7 +288,8 @@ def _uses_neighbours(method: str, plan: Plan, X: Array) -> bool:
     """Whether models of near rows are compared. Raise ValueError if only they may be used, but cannot be."""
     why = "" if method == "sgpr" else why_not_neighbours(plan, X)
     if why and method != "auto":
-        raise ValueError(f"method is {method!r}, but {why}; use 'auto' or 'sgpr'.")
+        remedy = "compute as many random rows as fit in memory, or use" if backend_of(X).is_lazy else "use"
+        raise ValueError(f"method is {method!r}, but {why}; {remedy} 'auto' or 'sgpr'.")
     return method != "sgpr" and not why
 
 

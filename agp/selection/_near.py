@@ -346,21 +346,34 @@ class NearTraining:
         """
         if why_not_newton(model) or not sets.shape[1]:
             return None
+        own, sets = self._with_neighbours(model, rows, sets)
         kinds = " ".join(type(part).__name__ for part in tree.nodes(model.kernel, Kernel).values())
         which = f"{kinds} variances" if only_variances else kinds  # other kernels may have the same parameters
-        piece = f"neighbours {which} {len(rows)} {steps} from {checksum_of(model)}"
+        piece = f"neighbours {which} {len(rows)} {steps} from {checksum_of(own)}"
         found = self.climb.pieces.find(piece, lambda done: restore(model, done, "value"))
         if found is not None:
             return Advanced(*found)
         names = [name for name in newton_names(model) if not name.startswith("mean_function.")]
         if only_variances:
             names = [name for name in names if name.endswith("variance")]
-        reached = self._ascend_narrowly(model, rows, sets, names, steps, trust=trust) if _is_noisy(model) else None
-        reached = self._ascend(model, rows, sets, names, steps, trust=trust) if reached is None else reached
+        reached = self._ascend_narrowly(own, sets, names, steps, trust=trust) if _is_noisy(model) else None
+        reached = self._ascend(own, sets, names, steps, trust=trust) if reached is None else reached
         if reached is None:
             return None
-        model, value = reached
-        return Advanced(*restore(model, self.climb.pieces.store(piece, pieces_of(model, value=value)), "value"))
+        trained, value = reached
+        return Advanced(*restore(model, self.climb.pieces.store(piece, pieces_of(trained, value=value)), "value"))
+
+    def _with_neighbours(self, model: NNGP, rows: Any, sets: Any) -> tuple[NNGP, Any]:
+        """Return a model that holds only these rows, which come first, and their neighbours, with their new numbers."""
+        N = model.X.shape[0]
+        others = np.zeros(N, dtype=bool)
+        others[sets] = True
+        others[rows] = False
+        numbers = np.concatenate([rows, np.nonzero(others)[0]])
+        places = np.empty(N, dtype=np.int64)
+        places[numbers] = np.arange(len(numbers))
+        held = Merged(*(None if x is None else backend_of(x).gather(x, numbers) for x in self.near.merged))
+        return near_model(model, held, model.neighbours, among=model.among), places[sets]
 
     def _ascend_narrowly(self, model: NNGP, *given: Any, trust: bool) -> tuple[Any, float] | None:
         """Take steps in float32; return the model in float64."""
@@ -368,18 +381,16 @@ class NearTraining:
         found = self._ascend(thin, *given, trust=trust)
         return None if found is None else (widen(model, thin, found[0]), found[1])
 
-    def _ascend(
-        self, model: NNGP, rows: Any, sets: Any, names: list[str], steps: int, *, trust: bool
-    ) -> tuple[Any, float] | None:
+    def _ascend(self, model: NNGP, sets: Any, names: list[str], steps: int, *, trust: bool) -> tuple[Any, float] | None:
         """Take steps from a model; return the model, and the last value that was computed, or None.
 
-        If `trust` is true, the last step is taken without an evaluation, unless its predicted gain is large.
+        The evidence is that of the first rows, whose neighbours are given. If `trust` is true, the last step is
+        taken without an evaluation, unless its predicted gain is large.
         """
-        every = np.full((model.X.shape[0], sets.shape[1]), -1)
-        every[rows] = sets
-        every, numbers = self._numbers_beside(every, rows)
-        held, B = dataclasses.replace(model, sets=every), backend_of(model.X)
-        objective = Evidence(held, Batch(B.gather(held.X, rows), B.gather(held.y, rows), 1.0, numbers), names)
+        count = len(sets)
+        sets, numbers = self._numbers_beside(sets, np.arange(count))
+        held = dataclasses.replace(model, sets=sets)
+        objective = Evidence(held, Batch(held.X[:count, :], held.y[:count, :], 1.0, numbers), names)
         coordinates = objective.coordinates
         start = coordinates.vector_of(held)
         box = search_box(coordinates, held.X, start, LEAST_NOISE)
@@ -390,13 +401,13 @@ class NearTraining:
             search = Ascent(objective, first, box, RADIUS)
             self._note(first)
             for _ in range(steps - trust):
-                if self.climb.watch.is_done or search.hoped_gain < TOLERANCE * len(rows):
+                if self.climb.watch.is_done or search.hoped_gain < TOLERANCE * count:
                     break
                 search.advance()
                 self._note(search.point)
-        blind = trust and search.predicted < TRUSTED * len(rows)
+        blind = trust and search.predicted < TRUSTED * count
         reached = coordinates.model_at(search.next_vector()) if blind else search.point.model
-        return dataclasses.replace(reached, sets=None), search.point.value
+        return reached, search.point.value
 
     def _note(self, point: Any) -> None:
         self.climb.watch(Progress(0, point.model, {"bound": np.asarray(point.value)}, 0.0))

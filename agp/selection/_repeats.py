@@ -63,10 +63,11 @@ def _groups(keys: Any) -> tuple[Any, Any] | None:
         for column in bits.T:
             hashed = (hashed ^ column) * np.uint64(PRIMES[0])
             hashed = (hashed ^ (hashed >> np.uint64(29))) * np.uint64(PRIMES[1])
+    ordered = np.sort(hashed)  # takes less time than the order itself
+    if not (ordered[1:] == ordered[:-1]).any():
+        return None
     order = np.argsort(hashed, kind="stable")
     same = hashed[order[1:]] == hashed[order[:-1]]
-    if not same.any():
-        return None
     (at,) = np.nonzero(same)
     if not np.array_equal(bits[order[at]], bits[order[at + 1]]):  # different rows have the same hash
         _, first, place = np.unique(keys, axis=0, return_index=True, return_inverse=True)

@@ -389,8 +389,11 @@ class Columns:
 
 def _truth_words(column: Column) -> list[str]:
     """Return the words for false and true if a column holds Booleans, or an empty list."""
-    words, cells = ["False", "True"], column.distinct
-    if column.dtype == nw.Boolean or (column.dtype == nw.Object and cells and all(type(x) is bool for x in cells)):
+    words = ["False", "True"]
+    if column.dtype == nw.Boolean or column.dtype not in (nw.String, nw.Object):
+        return words if column.dtype == nw.Boolean else []
+    cells = column.distinct  # takes long for millions of cells
+    if column.dtype == nw.Object and cells and all(type(x) is bool for x in cells):
         return words
     if not column.is_text or not cells or not {x.lower() for x in cells} <= TRUTHS.keys():
         return []

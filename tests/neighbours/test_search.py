@@ -119,6 +119,69 @@ def test_the_number_of_columns_decides_on_a_tree():
     assert kinds == [False, True]
 
 
+@pytest.mark.parametrize("counted", [1, 7, 500])
+def test_some_rows_tell_the_number_of_columns(counted, monkeypatch):
+    monkeypatch.setattr("agp.neighbours.COUNTED_ROWS", counted)
+    for columns in (2, 12):
+        X, Q = (rows_of("smooth", N, columns, seed=N) for N in (300, 20))
+        search = NeighbourSearch(X, np.ones(columns))
+        np.testing.assert_array_equal(search.nearest(Q, 7), [by_distance(X, q, 7) for q in Q])
+        assert counted < 10 or (search._tree is not None) == (columns == 2)
+
+
+def levels_of(tree):
+    """The number of levels of nodes of a tree."""
+    level, count = [tree.tree], 0
+    while level:
+        level, count = [x for node in level for x in (node.lesser, node.greater) if x is not None], count + 1
+    return count
+
+
+def scales(N, seed):
+    """Rows on eight lines through the origin, at distances of all orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    return np.eye(8)[rng.integers(0, 8, N)] * 2.0 ** -rng.uniform(0.0, 60.0, (N, 1))
+
+
+MANY = {
+    "smooth": lambda N, seed: rows_of("smooth", N, 3, seed),
+    "whole": lambda N, seed: rows_of("whole", N, 3, seed),
+    "heavy tails": lambda N, seed: np.random.default_rng(seed).standard_cauchy((N, 2)),
+    "groups": lambda N, seed: rows_of("whole", N, 3, seed) + 1e-6 * rows_of("smooth", N, 3, seed),
+    "one point": lambda N, seed: np.zeros((N, 3)),
+    "scales": scales,
+}
+
+
+@pytest.mark.parametrize("case", MANY)
+def test_many_rows_are_found_by_halves(case, monkeypatch):
+    X, Q = MANY[case](2000, 0), MANY[case](30, 1)
+    usual = NeighbourSearch(X, np.ones(X.shape[1]))
+    monkeypatch.setattr("agp.neighbours.HALVED_ROWS", 2000)
+    search, order = NeighbourSearch(X, np.ones(X.shape[1])), np.random.default_rng(1).permutation(2000)
+    np.testing.assert_array_equal(search.nearest(Q, 7), usual.nearest(Q, 7))
+    np.testing.assert_array_equal(search.others(np.arange(0, 2000, 50), 7), usual.others(np.arange(0, 2000, 50), 7))
+    np.testing.assert_array_equal(search.earlier(order, 7), usual.earlier(order, 7))
+    halved = levels_of(search._tree) > levels_of(usual._tree)
+    assert halved == (case not in ("scales", "one point", "whole"))  # too many halves, and few places
+
+
+def test_rows_that_would_be_halved_very_often_have_few_levels(monkeypatch):
+    monkeypatch.setattr("agp.neighbours.HALVED_ROWS", 2000)
+    assert levels_of(NeighbourSearch(scales(4000, 0), np.ones(8))._tree) < 15
+    monkeypatch.setattr("agp.neighbours.DEEP", 10_000)
+    assert levels_of(NeighbourSearch(scales(4000, 0), np.ones(8))._tree) > 100
+
+
+@pytest.mark.parametrize("k", [1, 12])
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, lambda X: np.repeat(X, 2, axis=1)[:, ::2]])
+def test_a_search_does_not_copy_all_rows_for_some(layout, k):
+    X = layout(rows_of("smooth", 400_000, 2))
+    search, Q = NeighbourSearch(X, np.ones(2)), rows_of("smooth", 10, 2, seed=1)
+    np.testing.assert_array_equal(search.nearest(Q, k), [by_distance(X, q, k) for q in Q])
+    assert peak(lambda: search.nearest(Q, k)) < 0.1 * X.nbytes / 2**20
+
+
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_all_rows_can_be_neighbours(columns, backend):
     X = rows_of("smooth", 12, COLUMNS[columns])

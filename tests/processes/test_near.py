@@ -362,6 +362,29 @@ def test_memory_bounds_what_predictions_hold():
     assert_close(model.predictor(memory=0.1).predict_covariance(X[:40]), few, 1e-10)
 
 
+LAYOUTS = {
+    "rows": np.ascontiguousarray,
+    "columns": np.asfortranarray,
+    "part": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("known", [None, "noise", "weights"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_predictions_do_not_copy_all_rows(layout, known):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200_000, 2)), rng.normal(size=(200_000, 1))
+    of_rows = {} if known is None else {known: rng.uniform(1.0, 2.0, (200_000, 1) if known == "noise" else 200_000)}
+    parts = {"kernel": as_arrays(RBF(1.0, 0.1)), "likelihood": as_arrays(Gaussian(0.1)), "neighbours": 5, "y": y}
+    model = NNGP(X=LAYOUTS[layout](X), **parts, **of_rows)
+    predictor, new = model.predictor(), rng.normal(size=(20, 2))
+    assert peak(lambda: predictor.predict(new)) < 0.5 * y.nbytes / 2**20
+    assert peak(lambda: predictor.predict_covariance(new)) < 0.5 * y.nbytes / 2**20
+    alike = NNGP(X=X, **parts, **of_rows).predict(new)
+    for one, two in zip(predictor.predict(new), alike, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 def test_float32_is_kept():
     model, X = near("vif", outputs=2, known="all"), grid()
     single = tree.to_backend(model, "numpy", dtype="float32")

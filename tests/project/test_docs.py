@@ -49,6 +49,7 @@ SHORT = {
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
     "lazy_rows.py": ["--rows", "4000", "--chunk", "1000", "--num-inducing", "8", "--workers", "1"],
     "rows_on_disk.py": ["--file", "rows.npy", "--rows", "3000", "--num-inducing", "8", "--steps", "5", "--turns", "1"],
+    "many_rows.py": ["--rows", "300", "--new", "50"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "deep_step.py": ["step.png", "--steps", "5"],
     "convolutional.py": ["--steps", "2", "--picture", "digits.png"],

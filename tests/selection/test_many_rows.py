@@ -2,22 +2,27 @@
 
 import warnings
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import peak
 from tables import assert_predicts, bits, table
 
 import agp
 from agp import selection, to_numpy
 from agp.backend import backend_of
+from agp.bounds import near_densities
 from agp.cli import main
 from agp.errors import ConvergenceWarning, NoSignalWarning, RepairWarning
 from agp.kernels import RBF, Linear, Matern32, White
 from agp.models import GPR, NNGP, SVGP, VIF
 from agp.selection import _many_rows, _near, _race, _stages
-from agp.selection._given import Columns, Data, Plan
+from agp.selection._climb import Climber
+from agp.selection._given import Columns, Data, Plan, subsample_rows
 from agp.selection._many_rows import why_not_neighbours
 from agp.selection._near import exceeds, merge_rows, near_model
+from agp.selection._watch import Pieces, Watch
 
 fit_regression = partial(selection.fit_regression, hyperparameters="mode")
 KINDS = {"nngp": NNGP, "vif": VIF}
@@ -128,8 +133,16 @@ def test_where_near_rows_cannot_be_used(kernel, why):
 def test_rows_elsewhere_have_inducing_inputs():
     da = pytest.importorskip("dask.array")
     X, y = (da.from_array(x, chunks=40) for x in table(110))
-    with pytest.raises(ValueError, match="method is 'vif', but the rows are not in memory"):
-        fit_regression(X, y, kernel=RBF(), method="vif")
+    remedy = "compute as many random rows as fit in memory, or use 'auto' or 'sgpr'."
+    for method in KINDS:
+        with pytest.raises(ValueError, match=f"^method is '{method}', but the rows are not in memory; {remedy}$"):
+            fit_regression(X, y, kernel=RBF(), method=method)
+        with pytest.raises(ValueError, match=f"the rows are not in memory; {remedy}$"):
+            agp.GPRegressor(method=method, kernel=RBF()).fit(X, y)
+    with pytest.raises(
+        ValueError, match="are in a dask array; compute it, or as many random rows as fit in memory, or"
+    ):
+        NNGP.from_data(X, y)
 
 
 def test_one_exceeds_another_by_more_than_chance():
@@ -203,6 +216,41 @@ def test_weights_are_repeated_rows():
     for data in (one.weights, two.weights), (one.squares, two.squares):
         np.testing.assert_allclose(*data, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(one.bound(one.X, one.y)[0], two.bound(two.X, two.y)[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("with_weights", [False, True])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_training_holds_the_rows_that_it_uses(outputs, with_weights):
+    X, y = table(80, outputs=outputs)
+    weights = 1.0 + np.arange(80) % 3 if with_weights else None
+    merged = merge_rows(Data(X, y, weights, 0.01 + 0.02 * X[:, 0] ** 2))
+    hyper = GPR.from_data(X, y, kernel=RBF(1.0, 0.8), likelihood=agp.Gaussian(0.1))
+    model = near_model(hyper, merged, 6, among="others")
+    rows = np.array([50, 3, 79, 0])
+    sets = model._others(rows, None)
+    training = _near.NearTraining(SimpleNamespace(merged=merged, beside=merged.X), None)
+    own, numbers = training._with_neighbours(model, rows, sets)
+    assert len(own.X) == len({*rows, *sets.ravel()}) < 80
+    np.testing.assert_array_equal(own.X[numbers], X[sets])
+    np.testing.assert_array_equal(
+        near_densities(own, own._near_data, np.arange(4), numbers), near_densities(model, model._near_data, rows, sets)
+    )
+
+
+@pytest.mark.usefixtures("full_size")
+@pytest.mark.parametrize("only_variances", [False, True])
+def test_the_memory_of_training_does_not_contain_the_neighbours_of_all_rows(only_variances, monkeypatch):
+    monkeypatch.setattr(_near, "LEVELS", ((200, 1),))
+    monkeypatch.setattr(_near, "CALIBRATED_ROWS", 200)
+    X, y = table(100_000)
+    rows, watch = subsample_rows(Data(X, y[:, None]), 500, 0, hold_out=True), Watch(None, (), progress=False)
+    plan = Plan(RBF(), agp.Gaussian(), None, None, None, 1e-3, Columns(2))
+    near = _near.NearCandidates(rows, watch, 0)
+    training = _near.NearTraining(near, Climber(plan, Pieces(None, {}, watch), watch, exact=False))
+    hyper = GPR.from_data(X[:100], y[:100], kernel=RBF(1.0, 0.8), likelihood=agp.Gaussian(0.1))
+    with watch:
+        train = partial(training.calibrate, hyper) if only_variances else partial(training.train, hyper, "rbf", {})
+        assert peak(train) < 20.0  # the 50 or 60 neighbours of all rows are 38 or 46 MiB
 
 
 @pytest.mark.parametrize("method", KINDS)

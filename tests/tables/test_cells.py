@@ -448,3 +448,26 @@ def test_marks_of_missing_cells_alone_are_text():
     columns = Columns()
     columns.learn(as_frame(pd.DataFrame({"x": ["-", "?", "-", "?"] * 5, "z": np.arange(20.0) % 7})))
     assert columns.categories == ["x"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        np.array([0.5, 1.5, 2.0]),
+        np.array([3, 1, 1]),
+        np.array([1, 0, 1], dtype=np.uint8),
+        np.array([True, False, True]),
+        np.array(["2024-01-01", "2024-02-01", "2024-03-01"], dtype="M8[ms]"),
+    ],
+)
+def test_the_different_cells_of_columns_of_numbers_are_not_collected(cells, library, monkeypatch):
+    def refuse(_):
+        raise AssertionError("a pass over Python objects takes seconds for millions of rows")
+
+    monkeypatch.setattr("agp.tables._cells.Column._distinct", property(refuse))
+    columns = Columns()
+    make = pytest.importorskip(library).DataFrame
+    numbers = columns.learn(as_frame(make({"c": cells}))).numbers
+    assert numbers.shape == (3, 1)
+    assert columns.truths == ({"c": ["False", "True"]} if cells.dtype == bool else {})
