@@ -24,6 +24,7 @@ from agp.estimators._kernel_columns import number_columns
 from agp.estimators._noise_groups import with_groups
 from agp.estimators._observations import Observations
 from agp.estimators._saturation import saturate
+from agp.estimators._search import train_model
 from agp.estimators._validation import check_parameters
 from agp.inducing import distinct_rows
 from agp.inspection import column_names
@@ -40,8 +41,6 @@ from agp.training import (
     RATE,
     Batches,
     Round,
-    fit,
-    fit_growing,
     has_optimal_posterior,
     initial_state,
 )
@@ -297,23 +296,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def _fit(self, model: Any, data: Observations, progress: Any) -> None:
         X, y = valid_data(data.X, data.y, missing=model.likelihood.missing)
-        grows = self._grows()
-        training: Any = fit_growing if grows else fit
-        result = training(
-            model,
-            X,
-            y,
-            **{"fit_tolerance" if grows else "tolerance": self.tolerance},
-            max_steps=self.max_steps,
-            max_seconds=self._seconds_per_fit,
-            batch_size=self._batch(model, X),
-            updates=self._record.updates,
-            seed=self._seed,
-            progress=progress,
-            **data.known,
-        )
+        result = train_model(self, model, X, y, progress=progress, batch_size=self._batch(model, X), **data.known)
         self._keep(result, result.message)
-        if grows:
+        if self._grows():
             columns = zip(*result.rounds, strict=True)
             self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
             self.growth_reason_ = result.reason

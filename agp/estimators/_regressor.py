@@ -31,7 +31,7 @@ from agp.estimators._noise_starts import start_noise
 from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._outputs import resolve_outputs
 from agp.estimators._regressor_checks import check_not_chosen, check_parts, check_regressor
-from agp.estimators._search import insert_level_effects, search_model
+from agp.estimators._search import insert_level_effects, search_model, takes_near_rows
 from agp.estimators._targets import (
     are_missing,
     convert_targets,
@@ -78,7 +78,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and, for more rows, the best
         of "nngp" (nearest rows), "sgpr" and, for up to 10,000 rows, "vif" (both), as measured on held-out rows
         (`agp.fit_regression`). It selects "wsvgp" for `partial_fit`, and also for several targets because the noise may
-        differ between them.
+        differ between them. For other noise than Gaussian, it selects "wsvgp" for up to 4,000 rows and "tnngp" (nearest
+        rows) for more.
     kernel
         An `agp.kernels.Kernel`, a string such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto". "auto" selects the
         kernel that best predicts held-out rows, or RBF for deep methods. A part of the kernel may act on some columns
@@ -104,7 +105,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         "gaussian" for noise of constant variance per target; "student-t" for noise with outliers; "latent-noise" for
         noise whose variance depends on X; "poisson" or "negative-binomial" for counts; "gamma" or "exponential" for
         positive numbers; "beta" for proportions between 0 and 1; or an `agp.likelihoods.Likelihood`. All likelihoods
-        except "gaussian" require a variational method, by default W-SVGP.
+        except "gaussian" require a method that supports any likelihood.
     target_transform
         "log" for the logarithms of positive targets, "yeo-johnson" for a power that makes one skewed target more
         symmetric (`agp.likelihoods.YeoJohnson`), "logit" for the log odds of proportions from 0 to 1 or percentages
@@ -395,7 +396,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
 
     def _usual_method(self, rows: int) -> str:
         if self.outputs != "shared" or not self._single or not self._is_gaussian:
-            return "wsvgp"
+            return "tnngp" if takes_near_rows(self, rows) else "wsvgp"
         return "gpr" if rows <= EXACT_ROWS else "sgpr"
 
     def _check_grows(self, *, parts: bool) -> None:

@@ -1,12 +1,14 @@
-"""Calls of `agp.fit_regression` with the parameters of an estimator."""
+"""Calls of `agp.fit_regression`, and of other training, with the parameters of an estimator."""
 
 from typing import Any
 
 from agp.backend import asarray_like, to_numpy
 from agp.estimators._observations import Observations
-from agp.likelihoods import Gaussian
+from agp.likelihoods import LIKELIHOODS, Gaussian
 from agp.means import ConstantMean
-from agp.selection import RegressionResult, fit_regression, level_effects
+from agp.models import TNNGP
+from agp.selection import EXACT_ROWS, RegressionResult, fit_near_rows, fit_regression, level_effects
+from agp.training import fit, fit_growing
 
 
 def search_model(regressor: Any, data: Observations, **settings: Any) -> RegressionResult:
@@ -36,3 +38,31 @@ def insert_level_effects(regressor: Any, data: Observations) -> Observations:
     effects = level_effects(data.X, data.y, regressor._categories, weights=data.weights, seed=regressor._seed)
     inputs = regressor.columns_.insert_effects(to_numpy(data.X), effects)
     return data._replace(X=asarray_like(inputs, data.X))
+
+
+def takes_near_rows(regressor: Any, rows: int) -> bool:
+    """Whether the default for noise that is not Gaussian depends on nearest rows."""
+    given = regressor.num_inducing, regressor.layers, regressor.batch_size
+    if rows <= EXACT_ROWS or given != (None, None, None) or regressor.outputs != "shared" or not regressor._single:
+        return False
+    likelihood = regressor.likelihood
+    return (LIKELIHOODS[likelihood]() if isinstance(likelihood, str) else likelihood).latents(1) == 1
+
+
+def train_model(estimator: Any, model: Any, X: Any, y: Any, **settings: Any) -> Any:
+    """Train the model of an estimator on X [N, D] and y [N, K], and return the result."""
+    near, grows = isinstance(model, TNNGP), estimator._grows()
+    training: Any = fit_near_rows if near else fit_growing if grows else fit
+    own = {"kernels": {}} if near and estimator.kernel != "auto" else {}
+    return training(
+        model,
+        X,
+        y,
+        **{"fit_tolerance" if grows else "tolerance": estimator.tolerance},
+        max_steps=estimator.max_steps,
+        max_seconds=estimator._seconds_per_fit,
+        updates=estimator._record.updates,
+        seed=estimator._seed,
+        **own,
+        **settings,
+    )

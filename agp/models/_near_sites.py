@@ -16,7 +16,7 @@ from agp.models._parts import ExactParts
 from agp.models._regression import check_without_white
 from agp.models._sites import SiteModel, zero_sites
 from agp.models._start import exact_parts, held_in_memory, initialise_model, prepare_data
-from agp.posteriors import MAX_HALVINGS, SiteGradients, limit_sites
+from agp.posteriors import SiteGradients, limit_sites
 from agp.priors import Priors
 from agp.processes import NearestNeighbours, Process
 from agp.random import draws_with_prefix
@@ -25,6 +25,8 @@ from agp.repairs import public
 LEAST_CURVATURE = 0.25
 """If log p(y | f) is not concave, the precision of a site is at least this multiple of its squared slope, whose mean is
 the information. A smaller or negative one would move neighbours without a limit."""
+MAX_HALVINGS = 4
+"""The maximum number of times that the step of a row is halved. If its bound falls even then, its site stays."""
 ROUNDING = 1e3
 """Decreases of the bound of a row up to this many units of eps count as rounding errors."""
 

@@ -26,8 +26,8 @@ from agp.training._result import Progress, Result
 from agp.training._stages import Clock, FitResult, limit_of_steps, with_message
 from agp.updates import SiteStep
 
-LEVELS = (4000, 12_000)
-"""The numbers of rows on which hyperparameters are trained, before all rows."""
+FEW_ROWS = 12_000
+"""The number of rows on which hyperparameters are trained, before all rows."""
 NEWTON_ROWS, NEWTON_NEIGHBOURS, NEWTON_STEPS, RADIUS = 8000, 40, 2, 1.0
 """The largest numbers of rows and of neighbours whose densities are maximised, the number of Newton steps in a round,
 and the first radius of their trust region."""
@@ -36,9 +36,9 @@ SITE_NEIGHBOURS = 20
 RATE, SWEEPS, FIRST_SWEEPS, SETTLED = 1.0, 4, 12, 0.03
 """The rate of site steps, the largest number of them in a round and in the first round, and the relative change of the
 sites at which they end."""
-ROUNDS, LEVEL_ROUNDS = 30, 4
+ROUNDS, FEW_ROUNDS = 30, 4
 """The default maximum number of rounds, and that of rounds on some of the rows."""
-LEVEL_GAIN = 0.005
+FEW_GAIN = 0.005
 """Rounds on some of the rows end when a round gains less than this many nats per row."""
 LIKELIHOOD_STEPS = 10
 """The number of L-BFGS iterations for the parameters of the likelihood in a round."""
@@ -146,13 +146,10 @@ def fit_near_sites(
     turns = _Turns(most, clock, tracker, memory)
     order = generator(seed, 37).permutation(model.X.shape[0])
     # a prior is compared with the densities of all rows
-    levels = [] if model.priors else [count for count in LEVELS if count < len(order)]
-    for count in levels:
-        some, batch, rows = take_rows(model, data, np.sort(order[:count]))
-        model = _put_rows(model, turns.run(some, batch, LEVEL_ROUNDS, LEVEL_GAIN), rows)
+    if not model.priors and len(order) > FEW_ROWS:
+        some, batch, rows = take_rows(model, data, np.sort(order[:FEW_ROWS]))
+        model = _put_rows(model, turns.run(some, batch, FEW_ROUNDS, FEW_GAIN), rows)
         turns.converged = False
-        if turns.is_over:
-            break
     if not turns.is_over:
         model = turns.run(model, data, most, tolerance)
     found = Result(settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory), *turns.result())
