@@ -99,7 +99,8 @@ class WithNeighbours(Model):
         return min(rows_within(memory, floats, self.X), cached_rows(floats, self.X))
 
     def _floats_per_group(self, features: int = 0) -> int:
-        C = min(self.neighbours, self.X.shape[0]) + 1
+        k = min(self.neighbours, self.X.shape[0]) if self.sets is None else self.sets.shape[1]
+        C = k + 1
         return C * C * (self.kernel.floats_per_entry + 4) + C * (4 * self.X.shape[1] + 3 * features)
 
     def _find_others(self, chosen: Array | None, memory: float | None) -> tuple[Array, Array]:
