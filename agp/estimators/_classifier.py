@@ -190,7 +190,7 @@ class GPClassifier(ClassifierMixin, Distribution):
             max_steps=self.max_steps,
             progress=self.verbose,
         )
-        self._keep_search(result, "tvgp" if result.holds_data else "tsvgp")
+        self._keep_search(result, result.method)
 
     def _usual_method(self, rows: int) -> str:
         return "tvgp" if rows <= FULL_ROWS and self._likelihood().latents(1) == 1 else "wsvgp"

@@ -8,7 +8,7 @@ import numpy as np
 from agp import tree
 from agp.backend import asarray_like, backend_of, to_numpy
 from agp.bounds import Batch
-from agp.kernels import RBF
+from agp.kernels import RBF, White
 from agp.models import SVGP, TVGP, Ensemble
 from agp.random import generator
 from agp.selection._class_kernels import LATER_STEPS, Searched, Start, compared_kernels, start_model, train_kernel
@@ -18,13 +18,27 @@ from agp.selection._class_posteriors import (
     combine,
     densities,
     model_of_rows,
+    near_model_of_rows,
     settle,
     settle_inducing,
     sparse_model,
     stack,
 )
-from agp.selection._given import Columns, Data, checksum_of, describe_part, subsample_rows
+from agp.selection._climb import ignore_repairs
+from agp.selection._given import (
+    KERNELS,
+    Columns,
+    Data,
+    Rows,
+    base_name,
+    checksum_of,
+    describe_part,
+    split_name,
+    subsample_rows,
+)
+from agp.selection._near_sites import include_rows, train_near_rows
 from agp.selection._outlook import stages_of_labels
+from agp.selection._sizes import EXACT_ROWS
 from agp.selection._trial import Candidate, ClassificationResult, Found, Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import Progress, Score
@@ -259,15 +273,43 @@ class ClassFit:
             density, model, spread = best
             if not self.watch.is_done:
                 model = settle_inducing(model, self.batch, LAST_STEPS, **self.how)
-            bound = float(model.bound(self.data.X, self.data.y, weights=self.data.weights, memory=self.plan.memory)[0])
             count = len(tree.leaves(model)["process.inducing.Z"])
-            if spread != 1.0:
-                model = Ensemble((model,), asarray_like(np.ones(1), self.data.X), spread)
-            kind = f"a posterior with {count:,} inducing inputs on {rows.total:,} rows"
-            self.chosen = Found(model, one.name, kind, bound, self.data, density, held_out=True)
-            self._see(model, bound)
-        scores = Candidate(one.name, rows.total, math.nan, math.nan, held_out=density)
-        self.candidates.append(scores)
+            self._choose(model, one.name, f"a posterior with {count:,} inducing inputs on", density, spread)
+        if self._takes_near_rows(one, others.X.shape[0]):
+            with self.watch.stage("neighbours", rows.total):
+                self._of_near_rows(one, rows, others, density)
+
+    def _choose(self, model: Any, name: str, kind: str, density: float, spread: float) -> None:
+        """Keep a model of all rows, whose average density of held-out rows is given, with a factor of its variances."""
+        data = self.data
+        bound = float(model.bound(data.X, data.y, weights=data.weights, memory=self.plan.memory)[0])
+        if spread != 1.0:
+            model = Ensemble((model,), asarray_like(np.ones(1), data.X), spread)
+        kind = f"{kind} {data.X.shape[0]:,} rows"
+        self.chosen = Found(model, name, kind, bound, data, density, held_out=True)
+        self._see(model, bound)
+        self.candidates.append(Candidate(name, data.X.shape[0], math.nan, math.nan, held_out=density))
+
+    def _takes_near_rows(self, one: Searched, rows: int) -> bool:
+        """Whether a posterior given nearest rows is compared: for many rows, and if all hyperparameters are free."""
+        free = self.plan.priors == "auto" and not self.plan.frozen
+        return free and rows > EXACT_ROWS and not self.watch.is_done and not tree.nodes(one.model.kernel, White)
+
+    def _of_near_rows(self, one: Searched, rows: Rows, others: Data, density: float) -> None:
+        """Keep a posterior given nearest rows, if it predicts the held-out rows better than by `density`."""
+        held, kernels = rows.held_out(), KERNELS if isinstance(self.plan.kernel, str) else {}
+        start = near_model_of_rows(one.model.kernel, self.plan.likelihood, others)
+        batch = Batch(others.X, others.y, weights=others.weights)
+        with ignore_repairs():
+            found = train_near_rows(start, batch, kernels, self.plan.seed, self.watch, lambda: self.watch.stage_over)
+        reached, spread = self._held_density(found, held)
+        name = f"{base_name(found.kernel)}{split_name(one.name)[1]}" if kernels else one.name
+        if not reached > density + LEAST_GAIN:
+            self.candidates.append(Candidate(name, rows.total, math.nan, math.nan, held_out=reached))
+            return
+        whole = near_model_of_rows(found.kernel, self.plan.likelihood, self.data)
+        found = include_rows(found, whole, rows.order, self.batch)
+        self._choose(found, name, f"the {found.neighbours} nearest of", reached, spread)
 
     def _inducing_sizes(self, rows: int) -> list[int]:
         """Return the numbers of inducing inputs to compare: half of the largest affordable number, and this number."""
@@ -336,7 +378,6 @@ class ClassFit:
             log_density=best.log_density,
             ending=ending,
             learned=bool(learned),
-            holds_data=not best.held_out,
         )
 
     def _keep_sample(self) -> None:

@@ -14,7 +14,7 @@ from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.bounds import Batch, expected_row_density
 from agp.chunking import row_ranges, rows_within
 from agp.linalg import diagonal, identity
-from agp.models import SVGP, TVGP
+from agp.models import SVGP, TNNGP, TVGP
 from agp.posteriors import Dual, SiteSystem
 from agp.selection._climb import beside
 from agp.selection._given import Data
@@ -253,6 +253,12 @@ def model_of_rows(kernel: Any, likelihood: Any, data: Data) -> TVGP:
     """Return a model of all rows with this kernel, without sites."""
     parts = {"kernel": beside(kernel, data.X), "likelihood": likelihood, "weights": data.weights}
     return TVGP.from_data(data.X, data.y, **parts, shared_precision=likelihood.latents(1) > 1)
+
+
+def near_model_of_rows(kernel: Any, likelihood: Any, data: Data) -> TNNGP:
+    """Return a model of all rows given their nearest rows, without sites."""
+    parts = {"kernel": beside(kernel, data.X), "likelihood": likelihood, "weights": data.weights}
+    return TNNGP.from_data(data.X, data.y, **parts)
 
 
 def by_blocks(f: Callable[..., Array], likelihood: Any, memory: float | None, mu: Array, *rows: Array | None) -> Any:

@@ -280,10 +280,14 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def with_base(kernel: Any, kind: type[Kernel]) -> Any:
-    """Return a kernel with another base kernel of the same parameters, the first part of sums and products."""
+    """Return a kernel with another base kernel of the same parameters, the first such part of sums and products."""
     if isinstance(kernel, Sum | Product):
-        first, *rest = kernel.parts
-        return type(kernel)((with_base(first, kind), *rest))
+        parts = [*kernel.parts]
+        for i, part in enumerate(kernel.parts):
+            parts[i] = with_base(part, kind)
+            if parts[i] is not part:
+                break
+        return type(kernel)(tuple(parts))
     if isinstance(kernel, ActiveDims):
         return ActiveDims(with_base(kernel.kernel, kind), kernel.columns)
     if isinstance(kernel, Warped):
@@ -291,6 +295,13 @@ def with_base(kernel: Any, kind: type[Kernel]) -> Any:
     if isinstance(kernel, Projected):
         return Projected(with_base(kernel.kernel, kind), kernel.weights)
     return kind(**tree.leaves(kernel)) if type(kernel) in KERNELS.values() else kernel
+
+
+def base_name(kernel: Kernel) -> str:
+    """Return the name of the base kernel, which `with_base` replaces, or of the whole kernel if there is none."""
+    names = {kind: name for name, kind in KERNELS.items()}
+    found = [names[type(part)] for part in tree.nodes(kernel, Kernel).values() if type(part) in names]
+    return found[0] if found else type(kernel).__name__.lower()
 
 
 def describe_part(part: Any) -> str:

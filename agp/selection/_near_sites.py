@@ -17,12 +17,16 @@ from agp.random import generator
 from agp.repairs import collect_reports
 from agp.selection._given import KERNELS, ROUGHEST, with_base
 from agp.selection._trial import exceeds
-from agp.training import FitResult, fit, take_rows, take_turns, track, why_not_in_turn
+from agp.training import FitResult, Progress, Turns, fit, put_rows, settle_sites, take_rows, track, why_not_in_turn
 
 START_SHARE, LEAST_SECONDS = 0.3, 1.0
 """The largest fraction of a time limit for the choice of the start, and the shortest time for training."""
 START_ROWS, START_ROUNDS = 4000, 2
 """The largest number of rows for comparing starts, and the number of rounds from each."""
+MOST_ROUNDS, TOLERANCE = 6, 2e-3
+"""The maximum number of rounds, and the gain in nats per row at which they end, if the model is one of several."""
+WITH_ALL, ALL_STEPS = 50, 2
+"""The number of neighbours for the sites of all rows, and the number of their last steps."""
 SHORT = 0.3
 """The lengthscales of the second start, in units of the spread of a column times the square root of their number."""
 NUMBERS, JUDGED_ROWS = (100, 200), 1000
@@ -70,6 +74,34 @@ def fit_near_rows(
     return dataclasses.replace(found, model=model)
 
 
+def train_near_rows(
+    model: TNNGP,
+    batch: Batch,
+    kernels: Mapping[str, type[Kernel]],
+    seed: int,
+    watch: Callable[[Progress], bool],
+    is_over: Callable[[], bool],
+) -> TNNGP:
+    """Return the model with a chosen kernel, trained hyperparameters, sites for few neighbours, and chosen neighbours.
+
+    `watch` is called after each round, and returns whether to end, which `is_over` also says.
+    """
+    if kernels:
+        model = choose_start(model, batch, kernels, seed, is_over)
+    if not is_over():
+        model = Turns(MOST_ROUNDS, watch).train(model, batch, TOLERANCE, seed)
+    return model if is_over() else choose_neighbours(model, batch, seed)
+
+
+def include_rows(model: TNNGP, whole: TNNGP, rows: Any, batch: Batch) -> TNNGP:
+    """Return a model of all rows, like a trained model of some rows, whose numbers are given.
+
+    `whole` is an untrained model of all rows, and `batch` contains them.
+    """
+    found = put_rows(dataclasses.replace(whole, neighbours=WITH_ALL), model, rows).renew_neighbours()
+    return dataclasses.replace(settle_sites(found, batch, ALL_STEPS), neighbours=model.neighbours)
+
+
 def choose_start(
     model: TNNGP,
     batch: Batch,
@@ -82,7 +114,7 @@ def choose_start(
     In a second start, all columns count alike. Of kernels that are alike, the roughest is taken.
     """
     order = generator(seed, 39).permutation(model.X.shape[0])
-    some, few, _ = take_rows(model, batch, np.sort(order[:START_ROWS]))
+    some, few = take_rows(model, batch, np.sort(order[:START_ROWS]))
     starts = (some, _with_short_scales(some))
     tried = []
     for start in starts:
@@ -112,7 +144,7 @@ def _with_short_scales(model: TNNGP) -> TNNGP:
 def _after_rounds(start: TNNGP, batch: Batch, rounds: int = START_ROUNDS) -> tuple[TNNGP, Any]:
     """Return a model after some rounds, and the log densities of its rows given the others."""
     with collect_reports():
-        found = take_turns(start, batch, rounds)
+        found = Turns(rounds).run(start, batch, rounds, 0.0)
         return found, _densities(found, batch)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from agp.backend import asarray_like, to_numpy
 from agp.likelihoods import Transform, with_transform
-from agp.models import GPR, NNGP, SVGP, TVGP, VIF, Ensemble, GPRMixture, Model
+from agp.models import GPR, NNGP, SVGP, TNNGP, TVGP, VIF, Ensemble, GPRMixture, Model
 from agp.predictors import Predictor
 from agp.selection._given import Data
 from agp.training import FitResult
@@ -111,11 +111,19 @@ class RegressionResult(SearchResult[GPR | GPRMixture | SVGP | NNGP | VIF]):
 
 
 @dataclass(repr=False)
-class ClassificationResult(SearchResult[Ensemble | TVGP | SVGP]):
+class ClassificationResult(SearchResult[Ensemble | TVGP | SVGP | TNNGP]):
     """The result of `fit_classification`. `kernel` names all kernels that the model averages."""
 
-    holds_data: bool = True
-    """Whether the posterior is that of all rows, which the model stores, and not one with inducing inputs."""
+    @property
+    def method(self) -> str:
+        """The name of the method: "tvgp", "tsvgp" or "tnngp"."""
+        model = self.model.models[0] if isinstance(self.model, Ensemble) else self.model
+        return {TVGP: "tvgp", SVGP: "tsvgp", TNNGP: "tnngp"}[type(model)]  # type: ignore[index]
+
+    @property
+    def holds_data(self) -> bool:
+        """Whether the model stores the rows, which one with inducing inputs does not."""
+        return self.method != "tsvgp"
 
 
 class Trial(NamedTuple):

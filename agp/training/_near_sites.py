@@ -8,6 +8,7 @@ not a maximum of the bound, because the bound of a row also depends on the sites
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,6 @@ from agp.training._newton import Ascent, Coordinates, Evidence, expand_priors, n
 from agp.training._progress import Tracker
 from agp.training._result import Progress, Result
 from agp.training._stages import Clock, FitResult, limit_of_steps, with_message
-from agp.updates import SiteStep
 
 FEW_ROWS = 12_000
 """The number of rows on which hyperparameters are trained, before all rows."""
@@ -36,6 +36,8 @@ SITE_NEIGHBOURS = 20
 RATE, SWEEPS, FIRST_SWEEPS, SETTLED = 1.0, 4, 12, 0.03
 """The rate of site steps, the largest number of them in a round and in the first round, and the relative change of the
 sites at which they end."""
+SLACK = 0.01
+"""A decrease of the bound up to this many nats per row is no reason to shorten a site step."""
 ROUNDS, FEW_ROUNDS = 30, 4
 """The default maximum number of rounds, and that of rounds on some of the rows."""
 FEW_GAIN = 0.005
@@ -52,12 +54,22 @@ def why_not_in_turn(model: Any, /) -> str:
 
 
 def settle_sites(model: TNNGP, batch: Batch, most: int = SWEEPS, /, *, memory: float | None = None) -> TNNGP:
-    """Return the model after site steps on all rows, until the sites change little, or after `most` steps."""
-    step = SiteStep(RATE, memory=memory)
-    state = step.init(model)
+    """Return the model after site steps on all rows, until the sites change little, or after `most` steps.
+
+    If the bound falls by more than `SLACK` nats per row, the last step is repeated with half its rate: like Newton's
+    method, steps of all rows together may overshoot.
+    """
+    rate, last = RATE, -math.inf
+    kept: Any = None
     for _ in range(most):
-        old = model
-        model, state, _ = step(model, batch, state)
+        found = model._site_gradients(batch, memory=memory)[""]
+        value = float(backend_of(model.X).xp.sum(found.factor(model.site_shift, model.site_precision)))
+        if kept is None or value >= last - SLACK * model.X.shape[0]:
+            kept, last, rate = (model, found), value, min(RATE, 2.0 * rate)
+        else:
+            rate *= 0.25
+        old = kept[0]
+        model = old._site_step(kept[1], rate, clip=False)[0]
         if _change(model.site_shift, old.site_shift) + _change(model.site_precision, old.site_precision) < SETTLED:
             break
     return model
@@ -77,7 +89,7 @@ def climb_given_sites(
     `rows` are the numbers of the rows whose densities are maximised, on the host. If no step can be computed, the gain
     is 0.
     """
-    rows = backend_of(model.X).from_numpy(rows, device=backend_of(model.X).device_name(model.X) or None)
+    rows = _beside(model, rows)
     model = _fit_likelihood(model, batch, rows, memory)
     held = model.as_regression()
     names = newton_names(held)
@@ -143,43 +155,56 @@ def fit_near_sites(
     model: TNNGP, data: Batch, most: int, tolerance: float, clock: Clock, tracker: Tracker, seed: int, memory: Any
 ) -> FitResult[Any]:
     """Train sites and hyperparameters in turn, until a round gains less than the tolerance, in nats per row."""
-    turns = _Turns(most, clock, tracker, memory)
-    order = generator(seed, 37).permutation(model.X.shape[0])
-    # a prior is compared with the densities of all rows
-    if not model.priors and len(order) > FEW_ROWS:
-        some, batch, rows = take_rows(model, data, np.sort(order[:FEW_ROWS]))
-        model = _put_rows(model, turns.run(some, batch, FEW_ROUNDS, FEW_GAIN), rows)
-        turns.converged = False
-    if not turns.is_over:
-        model = turns.run(model, data, most, tolerance)
-    found = Result(settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory), *turns.result())
+    tracker.begin("rounds")
+    turns = Turns(most, clock, tracker, memory)
+    model = turns.train(model, data, tolerance, seed)
+    model = settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory)
+    found = Result(model, turns.steps, time.perf_counter() - turns.began, turns.trace)
     message = f"a round gains less than {tolerance:.2g} nats per row" if turns.converged else limit_of_steps(most)
     return with_message(found, turns.converged, clock, message)
 
 
-def take_turns(model: TNNGP, batch: Batch, rounds: int, /, *, memory: float | None = None) -> TNNGP:
-    """Return the model after rounds on all its rows, without a record, for comparisons of models."""
-    return _Turns(rounds, Clock(None), None, memory).run(model, batch, rounds, 0.0)
+class Turns:
+    """Rounds of site steps and Newton steps.
 
+    Parameters
+    ----------
+    most
+        The maximum number of rounds.
+    watch
+        A function of the progress, called after each round, which returns whether to end. None means that the bound is
+        not computed.
+    tracker
+        The progress to tell, or None.
+    memory
+        Memory budget for working arrays, in MiB.
+    """
 
-class _Turns:
-    """Rounds of site steps and Newton steps."""
-
-    def __init__(self, most: int, clock: Clock, tracker: Tracker | None, memory: float | None) -> None:
-        self.most, self.clock, self.tracker, self.memory = most, clock, tracker, memory
+    def __init__(
+        self,
+        most: int,
+        watch: Callable[[Progress], bool] | None = None,
+        tracker: Tracker | None = None,
+        memory: float | None = None,
+    ) -> None:
+        self.most, self.watch, self.tracker, self.memory = most, watch, tracker, memory
         self.began, self.steps = time.perf_counter(), 0
         self.trace: dict[str, list[float]] = {"bound": [], "gain": []}
         self.converged = self.stopped = False
-        if tracker is not None:
-            tracker.begin("rounds")
 
     @property
     def is_over(self) -> bool:
+        """Whether no further round may begin."""
         return self.stopped or self.steps >= self.most
 
-    def result(self) -> tuple[int, float, dict[str, list[float]]]:
-        """Return the number of rounds, the seconds, and the trace."""
-        return self.steps, time.perf_counter() - self.began, self.trace
+    def train(self, model: TNNGP, batch: Batch, tolerance: float, seed: int = 0) -> TNNGP:
+        """Return the model after rounds on some of the rows, if there are many, and on all rows."""
+        N = model.X.shape[0]
+        if not model.priors and N > FEW_ROWS:  # a prior is compared with the densities of all rows
+            chosen = np.sort(generator(seed, 37).permutation(N)[:FEW_ROWS])
+            model = put_rows(model, self.run(*take_rows(model, batch, chosen), FEW_ROUNDS, FEW_GAIN), chosen)
+            self.converged = False
+        return model if self.is_over else self.run(model, batch, self.most, tolerance)
 
     def run(self, model: TNNGP, batch: Batch, most: int, tolerance: float) -> TNNGP:
         """Return the model after rounds on all its rows, with sites for few neighbours."""
@@ -192,9 +217,8 @@ class _Turns:
             near = near.renew_neighbours(memory=self.memory) if number else near
             near, gain = climb_given_sites(near, batch, rows, memory=self.memory)
             near = self._settle(near, batch, SWEEPS)
-            gain = gain / count
-            self._note(near, batch, gain)
-            self.converged = gain < tolerance
+            self._note(near, batch, gain / count)
+            self.converged = gain / count < tolerance
             if self.converged or self.is_over:
                 break
         return replace(near, neighbours=k)
@@ -206,13 +230,15 @@ class _Turns:
 
     def _note(self, model: TNNGP, batch: Batch, gain: float) -> None:
         self.steps += 1
-        if self.tracker is None:
+        if self.watch is None:
             return
         bound = _with_few(model)._objective(batch, memory=self.memory)[0]
         self.trace["bound"].append(float(bound))
         self.trace["gain"].append(gain)
-        self.tracker.step(self.steps, self.most, f"round {self.steps}", self.trace["bound"][-1])
-        self.stopped = self.clock(Progress(self.steps, model, {"bound": bound}, time.perf_counter() - self.began))
+        if self.tracker is not None:
+            self.tracker.step(self.steps, self.most, f"round {self.steps}", self.trace["bound"][-1])
+        seconds = time.perf_counter() - self.began
+        self.stopped = bool(self.watch(Progress(self.steps, model, {"bound": bound}, seconds)))
 
 
 def _with_few(model: TNNGP) -> TNNGP:
@@ -221,16 +247,21 @@ def _with_few(model: TNNGP) -> TNNGP:
     return replace(model, neighbours=k, sets=None if model.sets is None else model.sets[:, :k])
 
 
-def take_rows(model: TNNGP, batch: Batch, rows: Any) -> tuple[TNNGP, Batch, Any]:
-    """Return a model and a batch of some rows, and their numbers beside the rows."""
-    B = backend_of(model.X)
-    rows = B.from_numpy(rows, device=B.device_name(model.X) or None)
+def take_rows(model: TNNGP, batch: Batch, rows: Any) -> tuple[TNNGP, Batch]:
+    """Return a model and a batch of some rows, whose numbers are on the host."""
+    B, rows = backend_of(model.X), _beside(model, rows)
     names = ("X", "site_shift", "site_precision")
-    some = {name: B.xp.take(x, rows, axis=0) for name, x in tree.leaves(model).items() if name in names}
-    return replace(model, **some, sets=None), batch.take(lambda x: B.xp.take(x, rows, axis=0)), rows
+    some = {name: B.rows_at(x, rows) for name, x in tree.leaves(model).items() if name in names}
+    return replace(model, **some, sets=None), batch.take(lambda x: B.rows_at(x, rows))
 
 
-def _put_rows(model: TNNGP, some: TNNGP, rows: Any) -> TNNGP:
+def put_rows(model: TNNGP, some: TNNGP, rows: Any) -> TNNGP:
     """Return the model with the parameters of a model of some rows, and with the sites of these rows."""
     parts = {name: vars(some)[name] for name in ("kernel", "likelihood", "mean_function")}
-    return replace(model, **parts)._with_sites(some.site_shift, some.site_precision, rows)
+    return replace(model, **parts)._with_sites(some.site_shift, some.site_precision, _beside(model, rows))
+
+
+def _beside(model: TNNGP, rows: Any) -> Any:
+    """Return numbers of rows, which are on the host, beside the rows."""
+    B = backend_of(model.X)
+    return B.from_numpy(rows, device=B.device_name(model.X) or None)
