@@ -17,7 +17,18 @@ from agp.random import generator
 from agp.repairs import collect_reports
 from agp.selection._given import KERNELS, ROUGHEST, with_base
 from agp.selection._trial import exceeds
-from agp.training import FitResult, Progress, Turns, fit, put_rows, settle_sites, take_rows, track, why_not_in_turn
+from agp.training import (
+    FitResult,
+    Progress,
+    Turns,
+    fit,
+    put_rows,
+    settle_sites,
+    take_rows,
+    track,
+    why_not_in_turn,
+    with_few_in_sets,
+)
 
 START_SHARE, LEAST_SECONDS = 0.3, 1.0
 """The largest fraction of a time limit for the choice of the start, and the shortest time for training."""
@@ -25,8 +36,8 @@ START_ROWS, START_ROUNDS = 4000, 2
 """The largest number of rows for comparing starts, and the number of rounds from each."""
 MOST_ROUNDS, TOLERANCE = 6, 2e-3
 """The maximum number of rounds, and the gain in nats per row at which they end, if the model is one of several."""
-WITH_ALL, ALL_STEPS = 50, 2
-"""The number of neighbours for the sites of all rows, and the number of their last steps."""
+ALL_STEPS = 3
+"""The number of site steps after further rows are included."""
 SHORT = 0.3
 """The lengthscales of the second start, in units of the spread of a column times the square root of their number."""
 NUMBERS, JUDGED_ROWS = (100, 200), 1000
@@ -60,6 +71,7 @@ def fit_near_rows(
     known = {name: settings.get(name) for name in ("weights", "offset", "noise")}
     batch = model._batch(X, y, **known)
     with track(settings.pop("progress", False)) as tracker, tracker.inside(max_seconds=limit):
+        model = with_few_in_sets(model)
         if kernels and not why_not_in_turn(model):
             tracker.begin("kernels")
             over = math.inf if limit is None else began + START_SHARE * limit
@@ -67,9 +79,8 @@ def fit_near_rows(
         if limit is not None:
             settings["max_seconds"] = max(limit - (time.monotonic() - began), LEAST_SECONDS)
         found = fit(model, X, y, seed=seed, progress=tracker, **settings)
-        model = (
-            found.model if limit is not None and not found.converged else choose_neighbours(found.model, batch, seed)
-        )
+        late = limit is not None and not found.converged
+        model = found.model if late else choose_neighbours(found.model, batch, seed)
         tracker.conclude(found.message)
     return dataclasses.replace(found, model=model)
 
@@ -86,8 +97,7 @@ def train_near_rows(
 
     `watch` is called after each round, and returns whether to end, which `is_over` also says.
     """
-    if kernels:
-        model = choose_start(model, batch, kernels, seed, is_over)
+    model = choose_start(model, batch, kernels, seed, is_over) if kernels else with_few_in_sets(model)
     if not is_over():
         model = Turns(MOST_ROUNDS, watch).train(model, batch, TOLERANCE, seed)
     return model if is_over() else choose_neighbours(model, batch, seed)
@@ -98,7 +108,7 @@ def include_rows(model: TNNGP, whole: TNNGP, rows: Any, batch: Batch) -> TNNGP:
 
     `whole` is an untrained model of all rows, and `batch` contains them.
     """
-    found = put_rows(dataclasses.replace(whole, neighbours=WITH_ALL), model, rows).renew_neighbours()
+    found = with_few_in_sets(put_rows(whole, model, rows))
     return dataclasses.replace(settle_sites(found, batch, ALL_STEPS), neighbours=model.neighbours)
 
 
@@ -131,7 +141,7 @@ def choose_start(
             found[name] = _after_rounds(dataclasses.replace(best[0], kernel=kernel), few, 1)
     chosen = _roughest(found)
     parts = {name: vars(chosen)[name] for name in ("kernel", "likelihood", "mean_function")}
-    return dataclasses.replace(model, **parts).renew_neighbours()
+    return with_few_in_sets(dataclasses.replace(model, **parts))
 
 
 def _with_short_scales(model: TNNGP) -> TNNGP:
@@ -165,17 +175,18 @@ def _roughest(found: Mapping[str, tuple[TNNGP, Any]]) -> TNNGP:
 
 
 def choose_neighbours(model: TNNGP, batch: Batch, seed: int = 0) -> TNNGP:
-    """Return the model with more neighbours in predictions, if some left-out rows are predicted better from them."""
+    """Return the model with more neighbours in predictions, if some left-out rows are predicted better from them.
+
+    The sets of neighbours of the training rows, from which the sites follow, do not change.
+    """
     N = model.X.shape[0]
     rows = np.sort(generator(seed, 40).permutation(N)[:JUDGED_ROWS])
-    numbers = [k for k in NUMBERS if k > model.neighbours and k < N]
-    best, score = model, _densities_of(model, batch, rows)
-    for k in numbers:
-        other = dataclasses.replace(model, neighbours=k, sets=None)
-        found = _densities_of(other, batch, rows)
-        if exceeds(found, score):
-            best, score = other, found
-    return best if best is model else best.renew_neighbours()
+    best, score = model.neighbours, None
+    for k in (best, *(k for k in NUMBERS if best < k < N)):
+        found = _densities_of(dataclasses.replace(model, neighbours=k, sets=None), batch, rows)
+        if score is None or exceeds(found, score):
+            best, score = k, found
+    return dataclasses.replace(model, neighbours=best)
 
 
 def _densities_of(model: TNNGP, batch: Batch, rows: Any) -> Any:

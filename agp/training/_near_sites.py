@@ -32,7 +32,8 @@ NEWTON_ROWS, NEWTON_NEIGHBOURS, NEWTON_STEPS, RADIUS = 8000, 40, 2, 1.0
 """The largest numbers of rows and of neighbours whose densities are maximised, the number of Newton steps in a round,
 and the first radius of their trust region."""
 SITE_NEIGHBOURS = 20
-"""The number of neighbours for the sites during training. The last step uses all neighbours."""
+"""The number of neighbours for the sites during training. The last step uses all neighbours, unless the model's sets
+have this number."""
 RATE, SWEEPS, FIRST_SWEEPS, SETTLED = 1.0, 4, 12, 0.03
 """The rate of site steps, the largest number of them in a round and in the first round, and the relative change of the
 sites at which they end."""
@@ -156,9 +157,12 @@ def fit_near_sites(
 ) -> FitResult[Any]:
     """Train sites and hyperparameters in turn, until a round gains less than the tolerance, in nats per row."""
     tracker.begin("rounds")
-    turns = Turns(most, clock, tracker, memory)
+    turns, width = Turns(most, clock, tracker, memory), 0 if model.sets is None else model.sets.shape[1]
     model = turns.train(model, data, tolerance, seed)
-    model = settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory)
+    if width == SITE_NEIGHBOURS:
+        model = replace(model, sets=model.sets[:, :width])  # type: ignore[index]
+    else:
+        model = settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory)
     found = Result(model, turns.steps, time.perf_counter() - turns.began, turns.trace)
     message = f"a round gains less than {tolerance:.2g} nats per row" if turns.converged else limit_of_steps(most)
     return with_message(found, turns.converged, clock, message)
@@ -239,6 +243,12 @@ class Turns:
             self.tracker.step(self.steps, self.most, f"round {self.steps}", self.trace["bound"][-1])
         seconds = time.perf_counter() - self.began
         self.stopped = bool(self.watch(Progress(self.steps, model, {"bound": bound}, seconds)))
+
+
+def with_few_in_sets(model: TNNGP) -> TNNGP:
+    """Return the model with few neighbours for the sites, and the same number in predictions."""
+    few = replace(model, neighbours=min(SITE_NEIGHBOURS, model.neighbours))
+    return replace(few.renew_neighbours(), neighbours=model.neighbours)
 
 
 def _with_few(model: TNNGP) -> TNNGP:
