@@ -36,7 +36,7 @@ START_ROWS, START_ROUNDS = 4000, 2
 """The largest number of rows for comparing starts, and the number of rounds from each."""
 MOST_ROUNDS, TOLERANCE = 6, 2e-3
 """The maximum number of rounds, and the gain in nats per row at which they end, if the model is one of several."""
-ALL_STEPS = 3
+ALL_STEPS = 10
 """The number of site steps after further rows are included."""
 SHORT = 0.3
 """The lengthscales of the second start, in units of the spread of a column times the square root of their number."""

@@ -34,7 +34,7 @@ and the first radius of their trust region."""
 SITE_NEIGHBOURS = 20
 """The number of neighbours for the sites during training. The last step uses all neighbours, unless the model's sets
 have this number."""
-RATE, SWEEPS, FIRST_SWEEPS, SETTLED = 1.0, 4, 12, 0.03
+RATE, SWEEPS, FIRST_SWEEPS, SETTLED = 1.0, 10, 20, 0.03
 """The rate of site steps, the largest number of them in a round and in the first round, and the relative change of the
 sites at which they end."""
 SLACK = 0.01
