@@ -51,9 +51,9 @@ class GPClassifier(ClassifierMixin, Distribution):
     method
         "auto", or the short name (as in `agp compare`) of a method that supports any likelihood: "tvgp" (without
         inducing inputs), "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. "auto" selects t-VGP for up
-        to 2,000 rows, and t-SVGP for more; for ordered classes, and with `num_inducing`, `layers` or `batch_size`,
-        t-VGP for one latent function and up to 128 rows, and W-SVGP otherwise. With a method or these parameters, two
-        classes have the probit link.
+        to 2,000 rows, and t-SVGP or t-NNGP for more; for ordered classes, and with `num_inducing`, `layers` or
+        `batch_size`, t-VGP for one latent function and up to 128 rows, and W-SVGP otherwise. With a method or these
+        parameters, two classes have the probit link.
     likelihood
         "auto", or "ordinal" for ordered classes. Ordered classes must be numbers, or an ordered categorical series from
         pandas or polars; text without an order raises an error.

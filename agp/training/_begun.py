@@ -167,7 +167,8 @@ def recipe(
     Such a q(u) moves by natural-gradient steps, which use the same gradient as Adam. Inducing inputs are frozen for the
     first 5 % of the steps, and then move at a fifth of Adam's rate, with beta1 = 0.99. Sites of the dual
     parameterisation move before each Adam step. After each Adam step, sparse actions are scaled to unit norm, and
-    inverse factors are updated. Every 40 steps, the neighbours of models with neighbours are renewed.
+    inverse factors are updated. Every 40 steps, the neighbours of models with neighbours are renewed. Their sites
+    take steps of size 0.8, and others of size 0.1.
 
     Parameters
     ----------

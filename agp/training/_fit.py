@@ -88,6 +88,9 @@ def fit(
     likelihoods with Monte Carlo estimates, such as `Softmax`, or vanishing slopes, such as `RobustMax`, or labels, such
     as `Bernoulli`.
 
+    A `TNNGP` is trained in rounds: steps of all sites, then Newton steps given the sites. It has converged if a round
+    gains less than the tolerance.
+
     If only the parameters of the kernel, the likelihood and the mean function move, converged means at the optimum: a
     Newton step would gain next to nothing (see `tolerance`). With an `OptimalPosterior`, inducing inputs are therefore
     fixed. Only if there are so few of them that the model loses more than 0.002 nats per datum, they move first, and
