@@ -191,8 +191,8 @@ class TNNGP(WithNeighbours, SiteModel):
             beta = xp.maximum(beta, LEAST_CURVATURE * alpha * alpha)
         old, target = self._sites_at(at), (alpha + beta * mu, beta)
         rates, halvings = self._rates(found.factor, old, target, rate + xp.zeros_like(beta))
-        moved = tuple(x + rates * (y - x) for x, y in zip(old, target, strict=True))
-        return self._with_sites(*moved, rows), {"halvings": halvings}
+        shift, precision = (x + rates * (y - x) for x, y in zip(old, target, strict=True))
+        return self._with_sites(shift, precision, rows), {"halvings": halvings}
 
     def _rates(self, bounds: Any, old: Any, target: Any, rates: Array) -> tuple[Array, Array]:
         """Return the rates [B, 1] at which the bounds of the rows do not fall, and the largest number of halvings."""

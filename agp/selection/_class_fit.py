@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import asarray_like, backend_of, to_numpy
 from agp.bounds import Batch
 from agp.kernels import RBF, White
-from agp.models import SVGP, TVGP, Ensemble
+from agp.models import SVGP, TNNGP, TVGP, Ensemble
 from agp.random import generator
 from agp.selection._class_kernels import LATER_STEPS, Searched, Start, compared_kernels, start_model, train_kernel
 from agp.selection._class_posteriors import (
@@ -335,7 +335,7 @@ class ClassFit:
             return model
         return settle_inducing(model, Batch(others.X, others.y, weights=others.weights), STEPS, **self.how)
 
-    def _held_density(self, model: SVGP, held: Data) -> tuple[float, float]:
+    def _held_density(self, model: SVGP | TNNGP, held: Data) -> tuple[float, float]:
         """Return the average log density of held-out rows at the best factor of the variances, and this factor."""
         found = model.predictor().predict(held.X, memory=self.plan.memory)
         weights = None if held.weights is None else held.targets_on_host()[1]

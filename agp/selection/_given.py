@@ -299,7 +299,7 @@ def with_base(kernel: Any, kind: type[Kernel]) -> Any:
 
 def base_name(kernel: Kernel) -> str:
     """Return the name of the base kernel, which `with_base` replaces, or of the whole kernel if there is none."""
-    names = {kind: name for name, kind in KERNELS.items()}
+    names: dict[type[Kernel], str] = {kind: name for name, kind in KERNELS.items()}
     found = [names[type(part)] for part in tree.nodes(kernel, Kernel).values() if type(part) in names]
     return found[0] if found else type(kernel).__name__.lower()
 

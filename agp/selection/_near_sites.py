@@ -68,7 +68,7 @@ def fit_near_rows(
         See `agp.fit`.
     """
     began, limit = time.monotonic(), settings.get("max_seconds")
-    known = {name: settings.get(name) for name in ("weights", "offset", "noise")}
+    known: dict[str, Any] = {name: settings.get(name) for name in ("weights", "offset", "noise")}
     batch = model._batch(X, y, **known)
     with track(settings.pop("progress", False)) as tracker, tracker.inside(max_seconds=limit):
         model = with_few_in_sets(model)
@@ -78,7 +78,7 @@ def fit_near_rows(
             model = choose_start(model, batch, kernels, seed, lambda: time.monotonic() > over)
         if limit is not None:
             settings["max_seconds"] = max(limit - (time.monotonic() - began), LEAST_SECONDS)
-        found = fit(model, X, y, seed=seed, progress=tracker, **settings)
+        found = fit(model, X, y, seed=seed, **settings, progress=tracker)  # type: ignore[arg-type]
         late = limit is not None and not found.converged
         model = found.model if late else choose_neighbours(found.model, batch, seed)
         tracker.conclude(found.message)

@@ -197,7 +197,8 @@ def fit(
         alone = updates is None and checkpoint is None and batch_size is None and gradient == "closed-form"
         if found is None and alone and not why_not_in_turn(model):
             rounds = ROUNDS if limit is None else limit
-            found = fit_near_sites(model, data, rounds, tolerance, clock, tracker, seed, memory)
+            near: Any = model
+            found = fit_near_sites(near, data, rounds, tolerance, clock, tracker, seed, memory)
             found = warn_without_signal(found, data, 1)
         if found is None:
             planned = partial(updates or recipe, gradient=gradient, memory=memory)
