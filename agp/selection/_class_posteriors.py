@@ -18,6 +18,7 @@ from agp.models import SVGP, TNNGP, TVGP
 from agp.posteriors import Dual, SiteSystem
 from agp.selection._climb import beside
 from agp.selection._given import Data
+from agp.training import LABEL_NEIGHBOURS
 from agp.updates import SiteStep
 
 MOST_FACTORISATIONS, MOST_STEPS = 20, 10
@@ -258,7 +259,7 @@ def model_of_rows(kernel: Any, likelihood: Any, data: Data) -> TVGP:
 def near_model_of_rows(kernel: Any, likelihood: Any, data: Data) -> TNNGP:
     """Return a model of all rows given their nearest rows, without sites."""
     parts = {"kernel": beside(kernel, data.X), "likelihood": likelihood, "weights": data.weights}
-    return TNNGP.from_data(data.X, data.y, **parts)
+    return TNNGP.from_data(data.X, data.y, neighbours=min(LABEL_NEIGHBOURS, data.X.shape[0]), **parts)
 
 
 def by_blocks(f: Callable[..., Array], likelihood: Any, memory: float | None, mu: Array, *rows: Array | None) -> Any:

@@ -34,7 +34,7 @@ START_SHARE, LEAST_SECONDS = 0.3, 1.0
 """The largest fraction of a time limit for the choice of the start, and the shortest time for training."""
 START_ROWS, START_ROUNDS = 4000, 2
 """The largest number of rows for comparing starts, and the number of rounds from each."""
-MOST_ROUNDS, TOLERANCE = 6, 2e-3
+MOST_ROUNDS, TOLERANCE = 4, 2e-3
 """The maximum number of rounds, and the gain in nats per row at which they end, if the model is one of several."""
 ALL_STEPS = 10
 """The number of site steps after further rows are included."""

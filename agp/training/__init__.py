@@ -37,7 +37,15 @@ from agp.training._begun import FINAL_RATE_FRACTION, RATE, SITE_RATE, kept_leave
 from agp.training._certificate import baseline
 from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._hyper_prior import columns_to_tie
-from agp.training._near_sites import Turns, put_rows, settle_sites, take_rows, why_not_in_turn, with_few_in_sets
+from agp.training._near_sites import (
+    LABEL_NEIGHBOURS,
+    Turns,
+    put_rows,
+    settle_sites,
+    take_rows,
+    why_not_in_turn,
+    with_few_in_sets,
+)
 from agp.training._newton import Ascent, Coordinates, Evidence, ascend, expand_priors, newton_names, why_not_newton
 from agp.training._objective import has_optimal_posterior, laplace
 from agp.training._progress import Piece, Score, Shown, Tracker, track

@@ -31,6 +31,8 @@ FEW_ROWS = 12_000
 NEWTON_ROWS, NEWTON_NEIGHBOURS, NEWTON_STEPS, RADIUS = 8000, 40, 2, 1.0
 """The largest numbers of rows and of neighbours whose densities are maximised, the number of Newton steps in a round,
 and the first radius of their trust region."""
+LABEL_ROWS, LABEL_NEIGHBOURS = 3000, 100
+"""The same numbers for labels, each of which tells little: with few neighbours, variances would become too large."""
 SITE_NEIGHBOURS = 20
 """The number of neighbours for the sites during training. The last step uses all neighbours, unless the model's sets
 have this number."""
@@ -210,16 +212,18 @@ class Turns:
             self.converged = False
         return model if self.is_over else self.run(model, batch, self.most, tolerance)
 
-    def run(self, model: TNNGP, batch: Batch, most: int, tolerance: float) -> TNNGP:
+    def run(self, model: TNNGP, batch: Batch, rounds: int, tolerance: float) -> TNNGP:
         """Return the model after rounds on all its rows, with sites for few neighbours."""
         N, k = model.X.shape[0], model.neighbours
-        count = N if model.priors else min(NEWTON_ROWS, N)
-        rows = np.sort(generator(N, 38).permutation(N)[:count])
-        near = replace(model, neighbours=min(k, NEWTON_NEIGHBOURS)).renew_neighbours(memory=self.memory)
+        labels = model.likelihood.labels
+        most, fewer = (LABEL_ROWS, LABEL_NEIGHBOURS) if labels else (NEWTON_ROWS, NEWTON_NEIGHBOURS)
+        count = N if model.priors else min(most, N)
+        chosen = np.sort(generator(N, 38).permutation(N)[:count])
+        near = replace(model, neighbours=min(k, fewer)).renew_neighbours(memory=self.memory)
         near = self._settle(near, batch, FIRST_SWEEPS)
-        for number in range(min(most, self.most - self.steps)):
+        for number in range(min(rounds, self.most - self.steps)):
             near = near.renew_neighbours(memory=self.memory) if number else near
-            near, gain = climb_given_sites(near, batch, rows, memory=self.memory)
+            near, gain = climb_given_sites(near, batch, chosen, memory=self.memory)
             near = self._settle(near, batch, SWEEPS)
             self._note(near, batch, gain / count)
             self.converged = gain / count < tolerance
