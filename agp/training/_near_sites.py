@@ -16,7 +16,7 @@ import numpy as np
 from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.bounds import Batch, expected_row_density
-from agp.models import TNNGP
+from agp.models import TNNGP, SiteModel, WithNeighbours
 from agp.priors import assign_priors
 from agp.random import generator
 from agp.repairs import collect_reports
@@ -46,9 +46,10 @@ LIKELIHOOD_STEPS = 10
 
 def why_not_in_turn(model: Any, /) -> str:
     """Return the reason why sites and hyperparameters cannot be trained in turn, or an empty string."""
-    if not isinstance(model, TNNGP):
+    given: Any = model
+    if not (isinstance(model, SiteModel) and isinstance(model, WithNeighbours)):
         return f"{type(model).__name__} has no sites with neighbours"
-    return why_not_newton(model.as_regression())
+    return why_not_newton(given.as_regression())
 
 
 def settle_sites(model: TNNGP, batch: Batch, most: int = SWEEPS, /, *, memory: float | None = None) -> TNNGP:

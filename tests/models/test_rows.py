@@ -126,12 +126,13 @@ def test_the_closed_form_is_that_of_jax(kind, available):
 
 
 UNLIKE = {
+    "tnngp": "a row of some weight is left out as a whole, and repeated rows one by one",
     "cagp-cg": "conjugate gradients of averages are no averages of conjugate gradients",
     "cagp-inverse-free": "an inverse is approximated in another basis",
     "cagp-projected": "repeated rows have more projections",
     "cagp-support": "and another support",
 }
-"""Methods for which repeated rows are another approximation; see `test_actions_spread_over_repeated_rows`."""
+"""Methods for which repeated rows are another approximation or objective; see `test_actions_spread_over_repeated_rows`."""
 OF_ROWS = ("X", "y", "weights", "offset", "noise")
 STALE = pytest.mark.filterwarnings("ignore:.*inaccurate .residual:agp.errors.RepairWarning")
 
@@ -262,7 +263,7 @@ def test_blocks_of_rows_carry_what_is_known(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in MODELS if MODELS[kind](X, Y).stochastic and kind not in (*DEEP, "nngp")]
+    "kind", [kind for kind in MODELS if MODELS[kind](X, Y).stochastic and kind not in (*DEEP, "nngp", "tnngp")]
 )
 def test_minibatches_are_unbiased(kind):
     host = moved(MODELS[kind](X, Y, **KNOWN))
