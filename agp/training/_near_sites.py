@@ -16,6 +16,7 @@ import numpy as np
 from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.bounds import Batch, expected_row_density
+from agp.errors import Interrupted, NonFiniteError
 from agp.models import TNNGP, SiteModel, WithNeighbours
 from agp.priors import assign_priors
 from agp.random import generator
@@ -73,29 +74,30 @@ def _change(new: Any, old: Any) -> float:
 def climb_given_sites(
     model: TNNGP, batch: Batch, rows: Any, steps: int = NEWTON_STEPS, /, *, memory: float | None = None
 ) -> tuple[TNNGP, float]:
-    """Return the model after Newton steps at fixed sites, and the gain in nats that a further step promises.
+    """Return the model after Newton steps at fixed sites, and the gain in nats, or that which a further step promises.
 
-    `rows` are the numbers of the rows whose densities are maximised, on the host. If no step can be computed, the gain
-    is 0.
+    `rows` are the numbers of the rows whose densities are maximised, on the host. If no step can be computed, only the
+    likelihood gains.
     """
     rows = backend_of(model.X).from_numpy(rows, device=backend_of(model.X).device_name(model.X) or None)
-    model = _fit_likelihood(model, batch, rows, memory)
+    model, gain = _fit_likelihood(model, batch, rows, memory)
     held = model.as_regression()
     names = newton_names(held)
     if not names:
-        return model, 0.0
-    B = backend_of(held.X)
-    objective = Evidence(held, Batch(B.gather(held.X, rows), B.gather(held.y, rows), 1.0, rows), names)
+        return model, gain
+    xp = backend_of(held.X).xp
+    objective = Evidence(held, Batch(xp.take(held.X, rows, axis=0), xp.take(held.y, rows, axis=0), 1.0, rows), names)
     start = objective.coordinates.vector_of(held)
     box = objective.coordinates.box(start)
     with collect_reports():
         first = objective(np.clip(start, *box))
         if first is None:
-            return model, 0.0
+            return model, gain
         search = Ascent(objective, first, box, RADIUS)
         for _ in range(steps):
             search.advance()
-    return _with_prior_of(model, search.point.model), max(search.predicted, search.point.value - first.value)
+    gain += max(search.predicted, search.point.value - first.value)
+    return _with_prior_of(model, search.point.model), gain
 
 
 def _with_prior_of(model: TNNGP, other: Any) -> TNNGP:
@@ -105,13 +107,16 @@ def _with_prior_of(model: TNNGP, other: Any) -> TNNGP:
     return replace(model, kernel=other.kernel, mean_function=other.mean_function, site_shift=shift)
 
 
-def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None) -> TNNGP:
-    """Return the model with parameters of the likelihood that maximise the expected log density of rows."""
+def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None) -> tuple[TNNGP, float]:
+    """Return the model with parameters of the likelihood that maximise the expected log density of rows, and the gain.
+
+    The gain is in nats.
+    """
     from scipy.optimize import minimize
 
     names = [name for name in newton_names(model) if name.startswith("likelihood.")]
     if not names:
-        return model
+        return model, 0.0
     xp = backend_of(rows).xp
     some = batch.take(lambda x: xp.take(x, rows, axis=0))._replace(rows=rows)
     mu, var, _ = model._site_moments(some, memory)
@@ -137,37 +142,52 @@ def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None)
     box = list(zip(*coordinates.box(start), strict=True))
     with np.errstate(all="ignore"):
         found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": LIKELIHOOD_STEPS})
-    return coordinates.model_at(found.x) if np.isfinite(found.fun) else model
+        gain = count * (loss(start)[0] - found.fun)
+    return (coordinates.model_at(found.x), gain) if np.isfinite(gain) else (model, 0.0)
 
 
 def fit_near_sites(
     model: TNNGP, data: Batch, most: int, tolerance: float, clock: Clock, tracker: Tracker, seed: int, memory: Any
 ) -> FitResult[Any]:
-    """Train sites and hyperparameters in turn, until a round gains less than the tolerance, in nats per row."""
-    turns = _Turns(most, clock, tracker, memory)
-    order = generator(seed, 37).permutation(model.X.shape[0])
-    # a prior is compared with the densities of all rows
-    if not model.priors and len(order) > FEW_ROWS:
-        some, batch, rows = take_rows(model, data, np.sort(order[:FEW_ROWS]))
-        model = _put_rows(model, turns.run(some, batch, FEW_ROUNDS, FEW_GAIN), rows)
-        turns.converged = False
-    if not turns.is_over:
-        model = turns.run(model, data, most, tolerance)
-    found = Result(settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory), *turns.result())
+    """Train sites and hyperparameters in turn, until a round gains less than the tolerance, in nats per row.
+
+    On Ctrl-C, the result of the last round is raised with `agp.errors.Interrupted`.
+    """
+    turns = _Turns(most, clock, tracker, memory, model)
+    try:
+        model = _train_all(turns, model, data, tolerance, seed).renew_neighbours(memory=memory)
+        found = turns.result(settle_sites(model, data, 1, memory=memory))
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(turns.result(turns.last.renew_neighbours(memory=memory))) from interrupt
     message = f"a round gains less than {tolerance:.2g} nats per row" if turns.converged else limit_of_steps(most)
     return with_message(found, turns.converged, clock, message)
 
 
+def _train_all(turns: "_Turns", model: TNNGP, data: Batch, tolerance: float, seed: int) -> TNNGP:
+    """Return the model after rounds on some of many rows, and then on all of them."""
+    order = generator(seed, 37).permutation(model.X.shape[0])
+    # a prior is compared with the densities of all rows
+    if not model.priors and len(order) > FEW_ROWS:
+        some, batch, rows = take_rows(model, data, np.sort(order[:FEW_ROWS]))
+        model = _put_rows(model, turns.run(some, batch, FEW_ROUNDS, FEW_GAIN, rows), rows)
+        turns.converged = False
+    return model if turns.is_over else turns.run(model, data, turns.most, tolerance)
+
+
 def take_turns(model: TNNGP, batch: Batch, rounds: int, /, *, memory: float | None = None) -> TNNGP:
     """Return the model after rounds on all its rows, without a record, for comparisons of models."""
-    return _Turns(rounds, Clock(None), None, memory).run(model, batch, rounds, 0.0)
+    return _Turns(rounds, Clock(None), None, memory, model).run(model, batch, rounds, 0.0)
 
 
 class _Turns:
-    """Rounds of site steps and Newton steps."""
+    """Rounds of site steps and Newton steps, of a model or of some of its rows."""
 
-    def __init__(self, most: int, clock: Clock, tracker: Tracker | None, memory: float | None) -> None:
+    def __init__(
+        self, most: int, clock: Clock, tracker: Tracker | None, memory: float | None, given: TNNGP, /
+    ) -> None:
         self.most, self.clock, self.tracker, self.memory = most, clock, tracker, memory
+        self.given = self.last = given
+        """The model of all rows, before the first and after the last round."""
         self.began, self.steps = time.perf_counter(), 0
         self.trace: dict[str, list[float]] = {"bound": [], "gain": []}
         self.converged = self.stopped = False
@@ -178,12 +198,15 @@ class _Turns:
     def is_over(self) -> bool:
         return self.stopped or self.steps >= self.most
 
-    def result(self) -> tuple[int, float, dict[str, list[float]]]:
-        """Return the number of rounds, the seconds, and the trace."""
-        return self.steps, time.perf_counter() - self.began, self.trace
+    def result(self, model: TNNGP) -> Result[Any]:
+        """Return the result of the rounds so far, with the given model."""
+        return Result(model, self.steps, time.perf_counter() - self.began, self.trace)
 
-    def run(self, model: TNNGP, batch: Batch, most: int, tolerance: float) -> TNNGP:
-        """Return the model after rounds on all its rows, with sites for few neighbours."""
+    def run(self, model: TNNGP, batch: Batch, most: int, tolerance: float, rows: Any = None) -> TNNGP:
+        """Return the model after rounds on all its rows, with sites for few neighbours.
+
+        `rows` are their numbers among all rows, if there are others.
+        """
         N, k = model.X.shape[0], model.neighbours
         count = N if model.priors else min(NEWTON_ROWS, N)
         rows = np.sort(generator(N, 38).permutation(N)[:count])
@@ -194,7 +217,7 @@ class _Turns:
             near, gain = climb_given_sites(near, batch, rows, memory=self.memory)
             near = self._settle(near, batch, SWEEPS)
             gain = gain / count
-            self._note(near, batch, gain)
+            self._note(near, batch, gain, rows)
             self.converged = gain < tolerance
             if self.converged or self.is_over:
                 break
@@ -205,15 +228,24 @@ class _Turns:
         found = settle_sites(_with_few(model), batch, most, memory=self.memory)
         return replace(model, site_shift=found.site_shift, site_precision=found.site_precision)
 
-    def _note(self, model: TNNGP, batch: Batch, gain: float) -> None:
-        self.steps += 1
+    def _note(self, model: TNNGP, batch: Batch, gain: float, rows: Any) -> None:
+        """Add a round to the trace, with a bound on the densities of all rows, and call the callbacks."""
         if self.tracker is None:
+            self.steps += 1
             return
-        bound = _with_few(model)._objective(batch, memory=self.memory)[0]
+        share = model.X.shape[0] / self.given.X.shape[0]
+        bound = _with_few(model)._objective(batch, memory=self.memory)[0] / share
+        if not math.isfinite(float(bound)):
+            raise NonFiniteError("the bound is not finite; try standardised data or float64.", self.result(self.last))
+        self.steps += 1
+        self.last = replace(model, neighbours=self.given.neighbours, sets=None)
+        if rows is not None:
+            self.last = replace(_put_rows(self.given, self.last, rows), sets=None)
         self.trace["bound"].append(float(bound))
         self.trace["gain"].append(gain)
         self.tracker.step(self.steps, self.most, f"round {self.steps}", self.trace["bound"][-1])
-        self.stopped = self.clock(Progress(self.steps, model, {"bound": bound}, time.perf_counter() - self.began))
+        seen = Progress(self.steps, self.last, {"bound": bound}, time.perf_counter() - self.began)
+        self.stopped = self.clock(seen)
 
 
 def _with_few(model: TNNGP) -> TNNGP:
