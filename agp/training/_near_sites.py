@@ -209,12 +209,12 @@ class _Turns:
         """
         N, k = model.X.shape[0], model.neighbours
         count = N if model.priors else min(NEWTON_ROWS, N)
-        rows = np.sort(generator(N, 38).permutation(N)[:count])
+        chosen = np.sort(generator(N, 38).permutation(N)[:count])
         near = replace(model, neighbours=min(k, NEWTON_NEIGHBOURS)).renew_neighbours(memory=self.memory)
         near = self._settle(near, batch, FIRST_SWEEPS)
         for number in range(min(most, self.most - self.steps)):
             near = near.renew_neighbours(memory=self.memory) if number else near
-            near, gain = climb_given_sites(near, batch, rows, memory=self.memory)
+            near, gain = climb_given_sites(near, batch, chosen, memory=self.memory)
             near = self._settle(near, batch, SWEEPS)
             gain = gain / count
             self._note(near, batch, gain, rows)
