@@ -182,9 +182,7 @@ def take_turns(model: TNNGP, batch: Batch, rounds: int, /, *, memory: float | No
 class _Turns:
     """Rounds of site steps and Newton steps, of a model or of some of its rows."""
 
-    def __init__(
-        self, most: int, clock: Clock, tracker: Tracker | None, memory: float | None, given: TNNGP, /
-    ) -> None:
+    def __init__(self, most: int, clock: Clock, tracker: Tracker | None, memory: float | None, given: TNNGP, /) -> None:
         self.most, self.clock, self.tracker, self.memory = most, clock, tracker, memory
         self.given = self.last = given
         """The model of all rows, before the first and after the last round."""

@@ -217,7 +217,10 @@ def exact_posterior(model, y):
     grid = np.array(list(itertools.product(z, repeat=N)))
     prior = np.prod(np.array(list(itertools.product(w / w.sum(), repeat=N))), axis=1)
     f = h + grid @ np.linalg.cholesky(K + 1e-12 * np.eye(N)).T
-    columns = [model.likelihood.predictive_log_density(f[:, [n]], 0.0 * f[:, [n]], np.full((len(f), 1), y[n, 0])) for n in range(N)]
+    columns = [
+        model.likelihood.predictive_log_density(f[:, [n]], 0.0 * f[:, [n]], np.full((len(f), 1), y[n, 0]))
+        for n in range(N)
+    ]
     return f, prior, np.exp(np.stack(columns, axis=1))
 
 
