@@ -25,8 +25,8 @@ from .stepping import Stepping, clock, in_turn
 
 EVERY_METHOD = [
     "gpr", "sgpr", "nngp", "vif", "msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp", "tsvgp", "tvgp",
-    "tnngp", "solve", "odvgp", "solve-collapsed", "solve-relaxed", "cagp-opt", "cagp-cg", "cggp", "deep-msvgp", "deep-wsvgp",
-    "deep-lsvgp", "deep-rsvgp", "deep-asvgp", "deep-solve",
+    "tnngp", "solve", "odvgp", "solve-collapsed", "solve-relaxed", "cagp-opt", "cagp-cg", "cggp",
+    "deep-msvgp", "deep-wsvgp", "deep-lsvgp", "deep-rsvgp", "deep-asvgp", "deep-solve",
 ]  # fmt: skip
 """The names in `agp.methods.METHODS`, written here to avoid the import."""
 WAYS = ["method", "backend", "gradient", "dtype", "num_inducing"]

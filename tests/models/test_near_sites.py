@@ -25,6 +25,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from agp import NNGP, TNNGP, Gaussian, tree
 from agp.bounds import Batch
 from agp.kernels import RBF, White
+from agp.updates import SiteStep
 
 WITH_SLOPES = {
     "bernoulli": ("nothing", "weights", "offset", "both"),
@@ -217,11 +218,9 @@ def exact_posterior(model, y):
     grid = np.array(list(itertools.product(z, repeat=N)))
     prior = np.prod(np.array(list(itertools.product(w / w.sum(), repeat=N))), axis=1)
     f = h + grid @ np.linalg.cholesky(K + 1e-12 * np.eye(N)).T
-    columns = [
-        model.likelihood.predictive_log_density(f[:, [n]], 0.0 * f[:, [n]], np.full((len(f), 1), y[n, 0]))
-        for n in range(N)
-    ]
-    return f, prior, np.exp(np.stack(columns, axis=1))
+    known = 0.0 * f[:, :1]
+    logs = [model.likelihood.predictive_log_density(f[:, [n]], known, known + y[n, 0]) for n in range(N)]
+    return f, prior, np.exp(np.stack(logs, axis=1))
 
 
 @pytest.mark.parametrize("rows", [2, 3])
@@ -306,8 +305,6 @@ def test_steps_on_a_batch_move_its_rows_alone():
     X, y = data("bernoulli")
     model, rows = blank("bernoulli", X), np.array([3, 17, 4])
     batch = Batch(X[rows], y[rows], 8.0, rows=rows)
-    from agp.updates import SiteStep
-
     update = SiteStep(0.7)
     moved_some = update(model, batch, update.init(model))[0]
     whole = stepped(model, X, y, 1)
@@ -381,6 +378,43 @@ def test_what_cannot_be_built_or_asked_is_named():
         model.with_gaussian_sites(batch.y)
     with pytest.raises(TypeError, match="noise is given, but the likelihood is Bernoulli"):
         model.bound(batch.X, batch.y, noise=np.ones(ROWS))
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "poisson", "student-t"])
+def test_further_data_of_other_noise_are_refused(likelihood):
+    model, batch = case(likelihood)
+    with pytest.raises(TypeError, match="nearest rows, with a likelihood that is not Gaussian, cannot be conditioned"):
+        model.predictor().condition_on(NEW, batch.y[: len(NEW)])
+
+
+def test_further_data_of_gaussian_noise_are_rows_of_the_model():
+    X, y = data("gaussian")
+    old = blank("gaussian", X[:18], neighbours=50).with_gaussian_sites(y[:18])
+    whole = blank("gaussian", X, neighbours=50).with_gaussian_sites(y)
+    found = old.predictor().condition_on(X[18:], y[18:])
+    for value, expected in zip(found.predict(NEW), whole.predict(NEW), strict=True):
+        assert_close(value, expected, 1e-8)
+
+
+def test_joint_samples_and_covariances_are_those_of_tvgp():
+    model, batch = case("bernoulli", times=60, neighbours=ROWS - 1)
+    exact = stepped(blank("bernoulli", batch.X, exact=True), batch.X, batch.y, 60)
+    near = with_all_neighbours(model)
+    assert_close(near.predict_covariance(NEW), exact.predict_covariance(NEW), 1e-7)
+    samples = near.sample_functions(2000, seed=1)(NEW)
+    mean, variance = exact.predict(NEW)
+    assert np.all(np.abs(samples.mean(axis=0) - mean) < 6.0 * np.sqrt(variance / 2000.0) + 0.02)
+    assert np.all(np.abs(samples.var(axis=0) / variance - 1.0) < 0.3)
+
+
+def test_unknown_cells_are_refused_or_averaged():
+    X, y = data("bernoulli")
+    broken = np.where(np.arange(ROWS)[:, None] == 3, np.nan, X)
+    with pytest.raises(ValueError, match="X"):
+        TNNGP.from_data(broken, y, likelihood=LIKELIHOODS["bernoulli"][0]())
+    model, _ = case()
+    with pytest.raises(ValueError, match="NaN"):
+        model.predict(np.where(np.arange(7)[:, None] == 2, np.nan, NEW))
 
 
 def test_priors_of_the_kernel_go_along_to_regression():

@@ -132,7 +132,7 @@ UNLIKE = {
     "cagp-projected": "repeated rows have more projections",
     "cagp-support": "and another support",
 }
-"""Methods for which repeated rows are another approximation or objective; see `test_actions_spread_over_repeated_rows`."""
+"""Methods of which repeated rows are another approximation; see `test_actions_spread_over_repeated_rows`."""
 OF_ROWS = ("X", "y", "weights", "offset", "noise")
 STALE = pytest.mark.filterwarnings("ignore:.*inaccurate .residual:agp.errors.RepairWarning")
 
