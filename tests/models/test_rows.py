@@ -493,7 +493,7 @@ def test_noise_is_known_for_gaussian_noise_alone(kind):
         model.predict(NEW, observed=True, noise=noise[:5])
 
 
-@pytest.mark.parametrize("kind", [*EXACT_OR_COLLAPSED, "wsvgp", "tvgp", "tsvgp"])
+@pytest.mark.parametrize("kind", [*EXACT_OR_COLLAPSED, "wsvgp", "tvgp", "tnngp", "tsvgp"])
 def test_outputs_with_one_covariance_share_known_noise(kind):
     y, noise = np.tile(Y, 2), np.tile(KNOWN["noise"], 2)
     if kind not in EXACT_OR_COLLAPSED:
@@ -509,7 +509,9 @@ def test_outputs_with_one_covariance_share_known_noise(kind):
 def test_rows_without_any_noise_are_refused(kind):
     noise = np.where(np.arange(ROWS) == 4, 0.0, 0.2)
     model = MODELS[kind](X, Y, likelihood=agp.Gaussian(0.0), noise=noise)
-    for known in ({"noise": noise}, {}) if not model._holds_data or kind in ("tvgp", "tsvgp") else ({"noise": noise},):
+    for known in (
+        ({"noise": noise}, {}) if not model._holds_data or kind in ("tvgp", "tnngp", "tsvgp") else ({"noise": noise},)
+    ):
         with pytest.raises(ValueError, match="noise_variance is 0, but rows have no known noise; pass noise="):
             agp.train(model, X, Y, steps=1, **known)
 
