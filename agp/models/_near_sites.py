@@ -76,10 +76,10 @@ class TNNGP(WithNeighbours, SiteModel):
     >>> import agp
     >>> X = np.random.default_rng(0).uniform(0.0, 10.0, (500, 1))
     >>> counts = np.random.default_rng(1).poisson(np.exp(1.0 + np.sin(X))).astype(float)
-    >>> model = agp.TNNGP.from_data(X, counts, neighbours=20, likelihood=agp.Poisson())
+    >>> model = agp.TNNGP.from_data(X, counts, likelihood=agp.Poisson())
     >>> trained = agp.fit(model, X, counts).model
     >>> print(trained.predict_mean(np.asarray([[1.5], [4.5]]), observed=True).round(0).ravel())
-    [7. 1.]
+    [8. 1.]
     """
 
     kernel: Kernel
@@ -194,8 +194,8 @@ class TNNGP(WithNeighbours, SiteModel):
             beta = xp.maximum(beta, LEAST_CURVATURE * alpha * alpha)
         old, target = self._sites_at(at), (alpha + beta * mu, beta)
         rates, halvings = self._rates(found.factor, old, target, rate + xp.zeros_like(beta))
-        moved = tuple(x + rates * (y - x) for x, y in zip(old, target, strict=True))
-        return self._with_sites(*moved, rows), {"halvings": halvings}
+        shift, precision = (x + rates * (y - x) for x, y in zip(old, target, strict=True))
+        return self._with_sites(shift, precision, rows), {"halvings": halvings}
 
     def _rates(self, bounds: Any, old: Any, target: Any, rates: Array) -> tuple[Array, Array]:
         """Return the rates [B, 1] at which the bounds of the rows do not fall, and the largest number of halvings."""

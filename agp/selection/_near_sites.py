@@ -53,7 +53,7 @@ def fit_near_rows(
         See `agp.fit`.
     """
     began, limit = time.monotonic(), settings.get("max_seconds")
-    known = {name: settings.get(name) for name in ("weights", "offset", "noise")}
+    known: dict[str, Any] = {name: settings.get(name) for name in ("weights", "offset", "noise")}
     batch = model._batch(X, y, **known)
     with track(settings.pop("progress", False)) as tracker, tracker.inside(max_seconds=limit):
         if kernels and not why_not_in_turn(model):
@@ -62,7 +62,8 @@ def fit_near_rows(
             model = choose_start(model, batch, kernels, seed, lambda: time.monotonic() > over)
         if limit is not None:
             settings["max_seconds"] = max(limit - (time.monotonic() - began), LEAST_SECONDS)
-        found = fit(model, X, y, seed=seed, progress=tracker, **settings)
+        within: Any = tracker  # of this fit
+        found = fit(model, X, y, seed=seed, progress=within, **settings)
         model = (
             found.model if limit is not None and not found.converged else choose_neighbours(found.model, batch, seed)
         )

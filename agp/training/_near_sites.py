@@ -147,7 +147,7 @@ def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None)
 
 
 def fit_near_sites(
-    model: TNNGP, data: Batch, most: int, tolerance: float, clock: Clock, tracker: Tracker, seed: int, memory: Any
+    model: Any, data: Batch, most: int, tolerance: float, clock: Clock, tracker: Tracker, seed: int, memory: Any
 ) -> FitResult[Any]:
     """Train sites and hyperparameters in turn, until a round gains less than the tolerance, in nats per row.
 

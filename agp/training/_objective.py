@@ -68,9 +68,9 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
     """Return the updates that set some leaves of a model to their optimal values, given the other leaves and all rows.
 
     Sites are not updated if the likelihood is not log-concave or if inverse factors depend on the sites, because site
-    steps may then not converge, nor are those of models with neighbours, which do not maximise the bound. q(u) is not updated if the
-    likelihood uses Monte Carlo estimates, whose site gradients are not derivatives of the bound, if its slopes vanish,
-    because q(u) may then stay where it starts, or for labels.
+    steps may then not converge, nor are those of models with neighbours, which do not maximise the bound. q(u) is not
+    updated if the likelihood uses Monte Carlo estimates, whose site gradients are not derivatives of the bound, if its
+    slopes vanish, because q(u) may then stay where it starts, or for labels.
     """
     inverses = InverseUpdate.moves(model).leaves
     likelihood = model.likelihood
