@@ -396,6 +396,22 @@ def test_further_data_of_gaussian_noise_are_rows_of_the_model():
         assert_close(value, expected, 1e-8)
 
 
+def test_further_rows_have_one_noise_for_all_outputs():
+    X, y = data("gaussian")
+    two = np.concatenate([y, y * y], axis=1)
+    model = TNNGP.from_data(X, two, neighbours=5).with_gaussian_sites(two)
+    own = "whose outputs have noise variances of their own, cannot be conditioned on further data"
+    with pytest.raises(TypeError, match=own):  # the default is one for each output
+        model.predictor().condition_on(NEW, two[: len(NEW)])
+    near = NNGP.from_data(X, two, neighbours=5)
+    with pytest.raises(TypeError, match=own):
+        near.predictor().condition_on(NEW, two[: len(NEW)], noise=np.full((len(NEW), 2), 0.1))
+    assert near.predictor().condition_on(NEW, two[: len(NEW)], noise=np.full(len(NEW), 0.1)).predict(X[:2]).mean.shape
+    missing = TNNGP.from_data(X, y, likelihood=Gaussian(0.1, missing=True)).with_gaussian_sites(y)
+    with pytest.raises(TypeError, match="with targets that may be missing, cannot be conditioned"):
+        missing.predictor().condition_on(NEW, y[: len(NEW)])
+
+
 def test_joint_samples_and_covariances_are_those_of_tvgp():
     model, batch = case("bernoulli", times=60, neighbours=ROWS - 1)
     exact = stepped(blank("bernoulli", batch.X, exact=True), batch.X, batch.y, 60)
