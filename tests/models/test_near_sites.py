@@ -22,9 +22,9 @@ from near_site_cases import (
 )
 from numpy.polynomial.hermite_e import hermegauss
 
-from agp import NNGP, TNNGP, Gaussian, tree
+from agp import NNGP, TNNGP, TVGP, Gaussian, tree
 from agp.bounds import Batch
-from agp.kernels import RBF, White
+from agp.kernels import RBF, Linear, White
 from agp.updates import SiteStep
 
 WITH_SLOPES = {
@@ -336,6 +336,28 @@ def test_repeated_inputs(likelihood):
     assert np.isfinite(value_of(model, batch))
     assert all(np.isfinite(bar).all() for bar in gradient_of(model, batch).values())
     assert np.all(np.isfinite(model.leave_one_out(y)))
+
+
+@pytest.mark.parametrize("kernel", ["linear", "sum", "product"])
+def test_rows_without_any_prior_variance(kernel):
+    kernel = {
+        "linear": Linear(1.0, [0.0, 0.0]),
+        "sum": Linear(1.0, [0.0, 0.0]) + Linear(0.5, [0.0, 0.0]),
+        "product": RBF(0.8, 1.3) * Linear(1.0, [0.0, 0.0]),
+    }[kernel]
+    X = np.concatenate([data("bernoulli")[0], np.zeros((2, 2))])
+    y = 1.0 * (X[:, :1] > 0.0)
+    models = []
+    for kind, options in ((TNNGP, {"neighbours": len(X) - 1}), (TVGP, {})):
+        model = kind.from_data(X, y, kernel=kernel, likelihood=LIKELIHOODS["bernoulli"][0](), **options)
+        models.append(stepped(model, X, y, 150, 0.8))
+    near, exact = models
+    assert_close(near.site_shift, exact.site_shift, 1e-6)
+    for found, expected in zip(with_all_neighbours(near).predict(NEW), exact.predict(NEW), strict=True):
+        assert_close(found, expected, 1e-6)
+    batch = near._batch(X, y)
+    assert all(np.isfinite(bar).all() for bar in gradient_of(near, batch).values())
+    assert_close(near.leave_one_out(y), exact.leave_one_out(y), 1e-6)
 
 
 def test_two_equal_rows_are_one_row_of_weight_two():
