@@ -82,6 +82,7 @@ from agp.models import SGPR as SGPR
 from agp.models import SOLVEGP as SOLVEGP
 from agp.models import SOLVEGPR as SOLVEGPR
 from agp.models import SVGP as SVGP
+from agp.models import TNNGP as TNNGP
 from agp.models import TSVGP as TSVGP
 from agp.models import TVGP as TVGP
 from agp.models import VIF as VIF

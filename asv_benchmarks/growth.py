@@ -87,6 +87,7 @@ CURVES = (
     Growth("vif", "N", (4096, 8192, 16_384), 1.0, "N k^2 M", num_inducing=128, **EVALUATION),
     Growth("gpr", "N", (1024, 1448, 2048), 3.0, "N^3", **EVALUATION),
     Growth("tvgp", "N", (512, 724, 1024), 3.0, "N^3"),
+    Growth("tnngp", "N", (4096, 8192, 16_384), 1.0, "N k^3", **EVALUATION),
     Growth("cggp", "N", (2896, 4096, 5792), 2.0, "N^2 i", options={"max_iterations": 10}, **EVALUATION),  # in tiles
     Growth("cagp-opt", "N", (2048, 4096, 8192), 2.0, "N^2", options={"support": "size", "num_actions": 64}),
     Growth("cagp-opt", "N", (8192, 16_384, 32_768), 1.0, "N m", options=CAPPED | {"num_actions": 64}, **EVALUATION),

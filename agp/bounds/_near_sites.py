@@ -67,8 +67,9 @@ class Cavity(NamedTuple):
 def site_noise(precision: Array, variance: Array, /) -> Array:
     """Return the noise variances 1 / lam2 of pseudo-observations, for prior variances of the same shape."""
     B = backend_of(precision)
-    least = float(B.xp.finfo(precision.dtype).eps) ** LEAST_PRECISION / B.stop_gradient(variance)
-    return 1.0 / B.xp.maximum(precision, least)
+    xp, variance = B.xp, B.stop_gradient(variance)
+    variance = xp.where(variance > 0.0, variance, xp.ones_like(variance))  # f is 0 where it is 0
+    return 1.0 / xp.maximum(precision, float(xp.finfo(precision.dtype).eps) ** LEAST_PRECISION / variance)
 
 
 def cavity_of(model: Any, rows: Array, sets: Array, /) -> tuple[Cavity, Pullback]:

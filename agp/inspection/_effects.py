@@ -10,9 +10,10 @@ import numpy.typing as npt
 from agp.backend import Array, backend_of
 from agp.checks import check_whole
 from agp.errors import explain_call
-from agp.inspection._subject import NEAR, Z95, Host, host, of_function, subject_of, with_fewer_neighbours
+from agp.inspection._subject import Z95, Host, host, of_function, subject_of, with_fewer_neighbours
 from agp.inspection._table import Table, as_table, in_days, like_values
 from agp.likelihoods import Transformed
+from agp.models import WithNeighbours
 from agp.predictors import Predictor
 from agp.random import generator
 
@@ -87,7 +88,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     values, chosen = _grid(table, where), rng.permutation(table.rows)
     many, few = (
         subject.completed(table.cartesian_product(where, values, np.sort(chosen[:count])))
-        for count in (NEAR_ROWS if isinstance(subject.model, NEAR) else MEAN_ROWS, BAND_ROWS)
+        for count in (NEAR_ROWS if isinstance(subject.model, WithNeighbours) else MEAN_ROWS, BAND_ROWS)
     )
     predictor = subject.predictor()
     model = predictor if isinstance(predictor.likelihood, Transformed) else subject.model  # in the unit of the targets
@@ -130,12 +131,15 @@ def _means_along(model: Any, X: Array, groups: int) -> Array:
 
     Row i of each group belongs to line i; nearest neighbours are those of the lines.
     """
-    if not isinstance(model, NEAR):
+    if not isinstance(model, WithNeighbours):
         return model.predict_mean(X, observed=True)
     xp = backend_of(X).xp
     lines = xp.permute_dims(xp.reshape(X, (groups, -1, X.shape[1])), (1, 0, 2))
-    means = model.predict_mean_along(lines)
-    return xp.reshape(xp.permute_dims(means, (1, 0, 2)), (X.shape[0], means.shape[2]))
+    along = model.predict_mean_along(lines)
+    means = xp.reshape(xp.permute_dims(along, (1, 0, 2)), (X.shape[0], along.shape[2]))
+    if model.likelihood.mean_is_latent:
+        return means
+    return model.likelihood.predict(means, model.predict(X).variance).mean
 
 
 def _deviation(model: Any, X: Array, groups: int) -> Host:

@@ -16,15 +16,13 @@ from agp.errors import RepairWarning
 from agp.inducing import Points
 from agp.inspection._table import column_names
 from agp.likelihoods import Bernoulli, RobustMax, Softmax
-from agp.models import NNGP, VIF, Model, level_probabilities
+from agp.models import Model, WithNeighbours, level_probabilities
 from agp.predictors import Predictor
 from agp.processes import NearestNeighbours
 
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the standard normal distribution."""
 
-NEAR = (NNGP, VIF)
-"""The models with neighbours."""
 NEAR_NEIGHBOURS = 50
 """The maximum number of neighbours where very many predictions are needed."""
 Host = npt.NDArray[np.float64]
@@ -187,7 +185,7 @@ def subject_of(x: Any) -> Subject:
 
 def with_fewer_neighbours(x: Any) -> Any:
     """Return a model, or its predictor, with at most `NEAR_NEIGHBOURS` neighbours for each row."""
-    if isinstance(x, NEAR):
+    if isinstance(x, WithNeighbours):
         return dataclasses.replace(x, neighbours=min(x.neighbours, NEAR_NEIGHBOURS), sets=None)
     if isinstance(x, Predictor):
         return dataclasses.replace(x, processes=tuple(map(_of_fewer_neighbours, x.processes)))

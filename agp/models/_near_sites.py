@@ -45,7 +45,8 @@ class TNNGP(WithNeighbours, SiteModel):
     neighbours, which is what predictions use. It is not a bound on the evidence. For Gaussian noise and its sites, it
     is the bound of `NNGP` with ``among="others"``. Since it is a sum over rows, minibatches are unbiased.
 
-    The outputs share the precision of each row. Steps for several outputs use `Likelihood.shared_site_gradients`.
+    The outputs share the precision of each row. Steps for several outputs use `Likelihood.shared_site_gradients`. A
+    row with a weight is left out as a whole: its bound and its site refer to all its observations together.
 
     Parameters
     ----------
@@ -75,10 +76,10 @@ class TNNGP(WithNeighbours, SiteModel):
     >>> import agp
     >>> X = np.random.default_rng(0).uniform(0.0, 10.0, (500, 1))
     >>> counts = np.random.default_rng(1).poisson(np.exp(1.0 + np.sin(X))).astype(float)
-    >>> model = agp.TNNGP.from_data(X, counts, neighbours=20, likelihood=agp.Poisson())
+    >>> model = agp.TNNGP.from_data(X, counts, likelihood=agp.Poisson())
     >>> trained = agp.fit(model, X, counts).model
     >>> print(trained.predict_mean(np.asarray([[1.5], [4.5]]), observed=True).round(0).ravel())
-    [7. 1.]
+    [8. 1.]
     """
 
     kernel: Kernel
@@ -107,12 +108,14 @@ class TNNGP(WithNeighbours, SiteModel):
         Raises
         ------
         ValueError
-            If the kernel has a `White` part, or `neighbours` is not positive.
+            If the kernel has a `White` part, `neighbours` is not positive, or targets of several outputs may be
+            missing.
         """
         data = prepare_data(X, y, parts)
         X = held_in_memory(cls, X, y, data)["X"]
         sites = zero_sites(X, data.outputs, shared_precision=True)
         model = cls(**exact_parts(data), X=X, **sites, neighbours=check_whole("neighbours", neighbours))
+        model._check_missing()
         model._check_neighbours()
         return initialise_model(model.renew_neighbours())
 

@@ -42,6 +42,18 @@ class SiteModel(Model, SiteHolder):
         """Whether several outputs share the precision of each site."""
         return self.site_precision.shape[1] < self.outputs
 
+    def _check(self, batch: Batch, /) -> None:
+        super()._check(batch)
+        self._check_missing()
+
+    def _check_missing(self) -> None:
+        """Raise ValueError if a row may have a target of one output only, but the outputs share its precision."""
+        if self._shares_precision and self.likelihood.missing:
+            raise ValueError(
+                f"{type(self).__name__} with one precision for all outputs does not support missing targets, but the "
+                "likelihood has missing=True; use SVGP, or drop rows with missing targets and omit missing=."
+            )
+
     def _check_same_data(self, batch: Batch, /) -> None:
         if not backend_of(batch.X).same_rows(batch.X, self.X):
             raise ValueError(

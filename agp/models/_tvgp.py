@@ -83,12 +83,15 @@ class TVGP(SiteModel):
         Parameters
         ----------
         shared_precision
-            Whether the outputs share the precision of each row. For many classes, training is then much faster.
+            Whether the outputs share the precision of each row. For many classes, training is then much faster. Then
+            rows with missing targets are not supported.
         """
         data = prepare_data(X, y, parts)
         X = held_in_memory(cls, X, y, data)["X"]
         sites = zero_sites(X, data.outputs, shared_precision=shared_precision)
-        return initialise_model(cls(**exact_parts(data), X=X, **sites))
+        model = cls(**exact_parts(data), X=X, **sites)
+        model._check_missing()
+        return initialise_model(model)
 
     # -- bound ------------------------------------------------------------------------------------------------------
 

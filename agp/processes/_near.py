@@ -401,8 +401,11 @@ class NearestNeighbours(HoldsRows):
         xp = backend_of(self.X).xp
         if not isinstance(likelihood, Gaussian):
             refuse_data("a posterior from nearest rows, with a likelihood that is not Gaussian,")
-        known = None if batch.noise is None else batch.noise[:, :1]
-        noise = RowNoise.of(likelihood.noise_variance, batch._replace(noise=known)).by_row
+        if likelihood.missing:
+            refuse_data("a posterior from nearest rows, with targets that may be missing,")
+        if likelihood.noise_variance.ndim or (batch.noise is not None and batch.noise.shape[1] > 1):
+            refuse_data("a posterior from nearest rows, whose outputs have noise variances of their own,")
+        noise = RowNoise.of(likelihood.noise_variance, batch).by_row
         y = batch.y if batch.offset is None else batch.y - batch.offset
         more = dataclasses.replace(
             self,

@@ -82,11 +82,11 @@ def fit(
     """Train a model to convergence, or until a limit is reached.
 
     Training uses Newton's method (`fit_newton`) for exact GPs, and L-BFGS (`fit_lbfgs`) if the bound is deterministic
-    and each step uses all rows. Otherwise, it uses minibatches and the updates of `recipe`. Each L-BFGS evaluation
-    solves for the sites, the inverse factors and the q(u) of W-SVGP and M-SVGP (`agp.updates.OptimalPosterior`). If
-    L-BFGS has to optimise a q(u) itself, 200 steps of `recipe` come first. That is the case for other methods, and for
-    likelihoods with Monte Carlo estimates, such as `Softmax`, or vanishing slopes, such as `RobustMax`, or labels, such
-    as `Bernoulli`.
+    and each step uses all rows. For `TNNGP`, site steps and Newton steps take turns, in rounds. Otherwise, it uses
+    minibatches and the updates of `recipe`. Each L-BFGS evaluation solves for the sites, the inverse factors and the
+    q(u) of W-SVGP and M-SVGP (`agp.updates.OptimalPosterior`). If L-BFGS has to optimise a q(u) itself, 200 steps of
+    `recipe` come first. That is the case for other methods, and for likelihoods with Monte Carlo estimates, such as
+    `Softmax`, or vanishing slopes, such as `RobustMax`, or labels, such as `Bernoulli`.
 
     A `TNNGP` is trained in rounds: steps of all sites, then Newton steps given the sites. It has converged if a round
     gains less than the tolerance.
@@ -115,7 +115,7 @@ def fit(
         gradient with respect to the dimensionless raw leaves exceeds a thousandth of the tolerance.
     max_steps
         Maximum number of steps; the default is 5,000 or 20 epochs, whichever is more. With L-BFGS or Newton's method,
-        each iteration counts as a step, and the default is 1,000.
+        each iteration counts as a step, and the default is 1,000. For `TNNGP`, each round counts, and it is 30.
     max_seconds
         Maximum time in seconds; unlimited by default.
     batch_size

@@ -17,7 +17,8 @@ import numpy as np
 from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.bounds import Batch, expected_row_density
-from agp.models import TNNGP
+from agp.errors import Interrupted, NonFiniteError
+from agp.models import TNNGP, SiteModel, WithNeighbours
 from agp.priors import assign_priors
 from agp.random import generator
 from agp.repairs import collect_reports
@@ -51,9 +52,10 @@ LIKELIHOOD_STEPS = 10
 
 def why_not_in_turn(model: Any, /) -> str:
     """Return the reason why sites and hyperparameters cannot be trained in turn, or an empty string."""
-    if not isinstance(model, TNNGP):
+    given: Any = model
+    if not (isinstance(model, SiteModel) and isinstance(model, WithNeighbours)):
         return f"{type(model).__name__} has no sites with neighbours"
-    return why_not_newton(model.as_regression())
+    return why_not_newton(given.as_regression())
 
 
 def settle_sites(model: TNNGP, batch: Batch, most: int = SWEEPS, /, *, memory: float | None = None) -> TNNGP:
@@ -87,29 +89,30 @@ def _change(new: Any, old: Any) -> float:
 def climb_given_sites(
     model: TNNGP, batch: Batch, rows: Any, steps: int = NEWTON_STEPS, /, *, memory: float | None = None
 ) -> tuple[TNNGP, float]:
-    """Return the model after Newton steps at fixed sites, and the gain in nats that a further step promises.
+    """Return the model after Newton steps at fixed sites, and the gain in nats, or that which a further step promises.
 
-    `rows` are the numbers of the rows whose densities are maximised, on the host. If no step can be computed, the gain
-    is 0.
+    `rows` are the numbers of the rows whose densities are maximised, on the host. If no step can be computed, only the
+    likelihood gains.
     """
     rows = _beside(model, rows)
-    model = _fit_likelihood(model, batch, rows, memory)
+    model, gain = _fit_likelihood(model, batch, rows, memory)
     held = model.as_regression()
     names = newton_names(held)
     if not names:
-        return model, 0.0
+        return model, gain
     B = backend_of(held.X)
-    objective = Evidence(held, Batch(B.gather(held.X, rows), B.gather(held.y, rows), 1.0, rows), names)
+    objective = Evidence(held, Batch(B.rows_at(held.X, rows), B.rows_at(held.y, rows), 1.0, rows), names)
     start = objective.coordinates.vector_of(held)
     box = objective.coordinates.box(start)
     with collect_reports():
         first = objective(np.clip(start, *box))
         if first is None:
-            return model, 0.0
+            return model, gain
         search = Ascent(objective, first, box, RADIUS)
         for _ in range(steps):
             search.advance()
-    return _with_prior_of(model, search.point.model), max(search.predicted, search.point.value - first.value)
+    gain += max(search.predicted, search.point.value - first.value)
+    return _with_prior_of(model, search.point.model), gain
 
 
 def _with_prior_of(model: TNNGP, other: Any) -> TNNGP:
@@ -119,13 +122,16 @@ def _with_prior_of(model: TNNGP, other: Any) -> TNNGP:
     return replace(model, kernel=other.kernel, mean_function=other.mean_function, site_shift=shift)
 
 
-def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None) -> TNNGP:
-    """Return the model with parameters of the likelihood that maximise the expected log density of rows."""
+def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None) -> tuple[TNNGP, float]:
+    """Return the model with parameters of the likelihood that maximise the expected log density of rows, and the gain.
+
+    The gain is in nats.
+    """
     from scipy.optimize import minimize
 
     names = [name for name in newton_names(model) if name.startswith("likelihood.")]
     if not names:
-        return model
+        return model, 0.0
     xp = backend_of(rows).xp
     some = batch.take(lambda x: xp.take(x, rows, axis=0))._replace(rows=rows)
     mu, var, _ = model._site_moments(some, memory)
@@ -151,21 +157,28 @@ def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None)
     box = list(zip(*coordinates.box(start), strict=True))
     with np.errstate(all="ignore"):
         found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": LIKELIHOOD_STEPS})
-    return coordinates.model_at(found.x) if np.isfinite(found.fun) else model
+        gain = count * (loss(start)[0] - found.fun)
+    return (coordinates.model_at(found.x), gain) if np.isfinite(gain) else (model, 0.0)
 
 
 def fit_near_sites(
-    model: TNNGP, data: Batch, most: int, tolerance: float, clock: Clock, tracker: Tracker, seed: int, memory: Any
+    model: Any, data: Batch, most: int, tolerance: float, clock: Clock, tracker: Tracker, seed: int, memory: Any
 ) -> FitResult[Any]:
-    """Train sites and hyperparameters in turn, until a round gains less than the tolerance, in nats per row."""
+    """Train sites and hyperparameters in turn, until a round gains less than the tolerance, in nats per row.
+
+    On Ctrl-C, the result of the last round is raised with `agp.errors.Interrupted`.
+    """
     tracker.begin("rounds")
     turns, width = Turns(most, clock, tracker, memory), 0 if model.sets is None else model.sets.shape[1]
-    model = turns.train(model, data, tolerance, seed)
-    if width == SITE_NEIGHBOURS:
-        model = replace(model, sets=model.sets[:, :width])  # type: ignore[index]
-    else:
-        model = settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory)
-    found = Result(model, turns.steps, time.perf_counter() - turns.began, turns.trace)
+    try:
+        model = turns.train(model, data, tolerance, seed)
+        if width == SITE_NEIGHBOURS:
+            model = replace(model, sets=model.sets[:, :width])
+        else:
+            model = settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory)
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(turns.result(turns.last.renew_neighbours(memory=memory))) from interrupt
+    found = turns.result(model)
     message = f"a round gains less than {tolerance:.2g} nats per row" if turns.converged else limit_of_steps(most)
     return with_message(found, turns.converged, clock, message)
 
@@ -197,23 +210,36 @@ class Turns:
         self.began, self.steps = time.perf_counter(), 0
         self.trace: dict[str, list[float]] = {"bound": [], "gain": []}
         self.converged = self.stopped = False
+        self.given: Any = None
+        """The model of all rows before the first round."""
+        self.last: Any = None
+        """The model of all rows after the last round."""
 
     @property
     def is_over(self) -> bool:
         """Whether no further round may begin."""
         return self.stopped or self.steps >= self.most
 
+    def result(self, model: TNNGP) -> Result[Any]:
+        """Return the result of the rounds so far, with the given model."""
+        return Result(model, self.steps, time.perf_counter() - self.began, self.trace)
+
     def train(self, model: TNNGP, batch: Batch, tolerance: float, seed: int = 0) -> TNNGP:
         """Return the model after rounds on some of the rows, if there are many, and on all rows."""
         N = model.X.shape[0]
+        self.given = self.last = model
         if not model.priors and N > FEW_ROWS:  # a prior is compared with the densities of all rows
             chosen = np.sort(generator(seed, 37).permutation(N)[:FEW_ROWS])
-            model = put_rows(model, self.run(*take_rows(model, batch, chosen), FEW_ROUNDS, FEW_GAIN), chosen)
+            some = self.run(*take_rows(model, batch, chosen), FEW_ROUNDS, FEW_GAIN, chosen)
+            model = put_rows(model, some, chosen)
             self.converged = False
         return model if self.is_over else self.run(model, batch, self.most, tolerance)
 
-    def run(self, model: TNNGP, batch: Batch, rounds: int, tolerance: float) -> TNNGP:
-        """Return the model after rounds on all its rows, with sites for few neighbours."""
+    def run(self, model: TNNGP, batch: Batch, rounds: int, tolerance: float, rows: Any = None) -> TNNGP:
+        """Return the model after rounds on all its rows, with sites for few neighbours.
+
+        `rows` are their numbers among all rows, if there are others.
+        """
         N, k = model.X.shape[0], model.neighbours
         labels = model.likelihood.labels
         most, fewer = (LABEL_ROWS, LABEL_NEIGHBOURS) if labels else (NEWTON_ROWS, NEWTON_NEIGHBOURS)
@@ -225,7 +251,7 @@ class Turns:
             near = near.renew_neighbours(memory=self.memory) if number else near
             near, gain = climb_given_sites(near, batch, chosen, memory=self.memory)
             near = self._settle(near, batch, SWEEPS)
-            self._note(near, batch, gain / count)
+            self._note(near, batch, gain / count, rows)
             self.converged = gain / count < tolerance
             if self.converged or self.is_over:
                 break
@@ -236,17 +262,25 @@ class Turns:
         found = settle_sites(_with_few(model), batch, most, memory=self.memory)
         return replace(model, site_shift=found.site_shift, site_precision=found.site_precision)
 
-    def _note(self, model: TNNGP, batch: Batch, gain: float) -> None:
-        self.steps += 1
+    def _note(self, model: TNNGP, batch: Batch, gain: float, rows: Any) -> None:
+        """Add a round to the trace, with a bound on the densities of all rows, and call `watch`."""
         if self.watch is None:
+            self.steps += 1
             return
-        bound = _with_few(model)._objective(batch, memory=self.memory)[0]
+        share = model.X.shape[0] / self.given.X.shape[0]
+        bound = _with_few(model)._objective(batch, memory=self.memory)[0] / share
+        if not math.isfinite(float(bound)):
+            raise NonFiniteError("the bound is not finite; try standardised data or float64.", self.result(self.last))
+        self.steps += 1
+        self.last = replace(model, neighbours=self.given.neighbours, sets=None)
+        if rows is not None:
+            self.last = replace(put_rows(self.given, self.last, rows), sets=None)
         self.trace["bound"].append(float(bound))
         self.trace["gain"].append(gain)
         if self.tracker is not None:
             self.tracker.step(self.steps, self.most, f"round {self.steps}", self.trace["bound"][-1])
-        seconds = time.perf_counter() - self.began
-        self.stopped = bool(self.watch(Progress(self.steps, model, {"bound": bound}, seconds)))
+        seen = Progress(self.steps, self.last, {"bound": bound}, time.perf_counter() - self.began)
+        self.stopped = bool(self.watch(seen))
 
 
 def with_few_in_sets(model: TNNGP) -> TNNGP:

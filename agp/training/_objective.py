@@ -18,7 +18,7 @@ from agp.errors import NotPositiveDefiniteError
 from agp.gradient import GradientMode, Unflatten, gradient_of_batch
 from agp.inducing import Inducing, some_rows
 from agp.likelihoods import Likelihood
-from agp.models import TNNGP
+from agp.models import WithNeighbours
 from agp.posteriors import NaturalSteps, Posterior, SiteHolder, start_of
 from agp.processes import Sparse
 from agp.random import generator
@@ -68,14 +68,14 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
     """Return the updates that set some leaves of a model to their optimal values, given the other leaves and all rows.
 
     Sites are not updated if the likelihood is not log-concave or if inverse factors depend on the sites, because site
-    steps may then not converge, nor are those of `TNNGP`, which do not maximise the bound. q(u) is not updated if the
-    likelihood uses Monte Carlo estimates, whose site gradients are not derivatives of the bound, if its slopes vanish,
-    because q(u) may then stay where it starts, or for labels.
+    steps may then not converge, nor are those of models with neighbours, which do not maximise the bound. q(u) is not
+    updated if the likelihood uses Monte Carlo estimates, whose site gradients are not derivatives of the bound, if its
+    slopes vanish, because q(u) may then stay where it starts, or for labels.
     """
     inverses = InverseUpdate.moves(model).leaves
     likelihood = model.likelihood
     if SiteStep().applies(model):
-        if inverses or not likelihood.log_concave or isinstance(model, TNNGP):
+        if inverses or not likelihood.log_concave or isinstance(model, WithNeighbours):
             return []
         exact = SiteStep(1.0, memory=memory)
         return [exact if likelihood.quadratic else Repeat(replace(exact, rate=SITE_RATE), SITE_STEPS)]

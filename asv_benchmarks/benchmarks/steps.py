@@ -24,9 +24,9 @@ from .launches import launches
 from .stepping import Stepping, clock, in_turn
 
 EVERY_METHOD = [
-    "gpr", "sgpr", "nngp", "vif", "msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp", "tsvgp", "tvgp", "solve",
-    "odvgp", "solve-collapsed", "solve-relaxed", "cagp-opt", "cagp-cg", "cggp", "deep-msvgp", "deep-wsvgp",
-    "deep-lsvgp", "deep-rsvgp", "deep-asvgp", "deep-solve",
+    "gpr", "sgpr", "nngp", "vif", "msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp", "tsvgp", "tvgp",
+    "tnngp", "solve", "odvgp", "solve-collapsed", "solve-relaxed", "cagp-opt", "cagp-cg", "cggp",
+    "deep-msvgp", "deep-wsvgp", "deep-lsvgp", "deep-rsvgp", "deep-asvgp", "deep-solve",
 ]  # fmt: skip
 """The names in `agp.methods.METHODS`, written here to avoid the import."""
 WAYS = ["method", "backend", "gradient", "dtype", "num_inducing"]

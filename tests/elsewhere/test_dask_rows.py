@@ -293,7 +293,7 @@ def test_repairs_on_workers_are_told():
     assert reports[0].numbers.tolist() == [1.0, 0.5]
 
 
-@pytest.mark.parametrize("build", [agp.GPR, agp.CGGP, agp.TVGP, agp.TSVGP, agp.CaGP])
+@pytest.mark.parametrize("build", [agp.GPR, agp.CGGP, agp.TVGP, agp.TNNGP, agp.TSVGP, agp.CaGP])
 def test_models_of_covariances_of_all_rows_say_so(build, data):
     X, y = in_chunks(data, 100)
     with pytest.raises(ValueError, match=f"{build.__name__} needs all rows in memory at once, but they are in a dask"):

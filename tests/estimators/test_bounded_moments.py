@@ -42,7 +42,7 @@ def test_equal_targets_are_predicted(name, level):
         np.testing.assert_allclose(deviation, level if name == "exponential" else np.sqrt(level), rtol=1e-2)
 
 
-@pytest.mark.parametrize("method", ["wsvgp", "rsvgp", "tvgp", "deep-wsvgp"])
+@pytest.mark.parametrize("method", ["wsvgp", "rsvgp", "tvgp", "tnngp", "deep-wsvgp"])
 def test_equal_targets_are_predicted_by_every_kind_of_method(method):
     model = fitted(GPRegressor(likelihood="beta", method=method, random_state=0), X, np.full(60, 0.9), UserWarning)
     np.testing.assert_allclose(model.predict(X), 0.9, rtol=1e-6)
@@ -124,7 +124,7 @@ ZEROS = {
 
 
 @pytest.mark.parametrize("name", ZEROS)
-@pytest.mark.parametrize("method", ["auto", "tvgp"])
+@pytest.mark.parametrize("method", ["auto", "tvgp", "tnngp"])
 def test_zeros_without_a_density_are_refused(name, method):
     with pytest.raises(ValueError, match=r"targets must be (positive|between 0 and 1).* found 0"):
         GPRegressor(likelihood=name, method=method).fit(X, ZEROS[name])

@@ -29,7 +29,7 @@ SHORT = {"kernel": "rbf", "max_steps": 30, "random_state": 0}
 QUICK = SHORT | {"hyperparameters": "mode"}
 ALL_KNOWN = {"likelihood": agp.Gaussian(0.0)}
 METHODS = ["auto", "gpr", "sgpr", "wsvgp"]
-OTHERS = ["cggp", "cagp-opt", "cagp-cg", "solve", "solve-collapsed", "tsvgp", "tvgp", "rsvgp"]
+OTHERS = ["cggp", "cagp-opt", "cagp-cg", "solve", "solve-collapsed", "tsvgp", "tvgp", "tnngp", "rsvgp"]
 
 
 def fitted(noise=NOISE, method="auto", **settings):

@@ -274,7 +274,7 @@ def test_probabilities_are_those_of_the_likelihood():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["tvgp", "rsvgp", "tsvgp", "solve", "deep-wsvgp"])
+@pytest.mark.parametrize("method", ["tvgp", "tnngp", "rsvgp", "tsvgp", "solve", "deep-wsvgp"])
 def test_other_methods_take_classes_in_an_order(method):
     found = GPClassifier(method=method, likelihood="ordinal", **QUICK).fit(X, IN_ORDER)
     np.testing.assert_allclose(found.predict_proba(X).sum(axis=1), 1.0, rtol=1e-9)

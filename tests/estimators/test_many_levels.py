@@ -42,7 +42,8 @@ def rmse(model, table, y):
 
 # -- every method ------------------------------------------------------------------------------------------------------
 
-METHODS = ("gpr", "sgpr", "nngp", "msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp", "tsvgp", "tvgp", "solve")
+METHODS = ("gpr", "sgpr", "nngp", "msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp", "tsvgp", "tvgp", "tnngp")
+METHODS += ("solve",)
 METHODS += ("solve-collapsed",)
 
 

@@ -130,7 +130,7 @@ def test_unknown_cells_have_the_same_means(method):
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["tvgp", "wsvgp", "rsvgp", "deep-wsvgp"])
+@pytest.mark.parametrize("method", ["tvgp", "tnngp", "wsvgp", "rsvgp", "deep-wsvgp"])
 def test_labels_are_the_most_probable_ones(method, monkeypatch):
     settings = QUICK | {"max_steps": 100} if method in DEEP else QUICK
     model = GPClassifier(method=method, **settings).fit(X, LABELS)

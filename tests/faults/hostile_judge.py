@@ -114,7 +114,7 @@ def judged(
         _bound(judge, "bound", built, X, y, known)
         _predictions(judge, problem, "start: ", built, elsewhere, y, known)
         if problem.model in NEAR:
-            _near(judge, problem, built, elsewhere, y)
+            _near(judge, problem, built, elsewhere, y, known)
         trained = _trained(judge, problem, built, X, y, known)
         _predictions(judge, problem, "trained: ", trained, elsewhere, y, known)
         if problem.deterministic:
@@ -150,10 +150,11 @@ def _trained(judge: _Judge, problem: Problem, model: Any, X: Any, y: Any, known:
     return result.model
 
 
-def _near(judge: _Judge, problem: Problem, model: Any, X: Any, y: Any) -> None:
+def _near(judge: _Judge, problem: Problem, model: Any, X: Any, y: Any, known: Any) -> None:
     """What models with neighbours have besides: left-out rows, functions, and further data."""
     if hasattr(model, "leave_one_out"):
-        density = judge.stage("left out", lambda: model.leave_one_out())
+        given, rows = ((), {}) if problem.model == "nngp" else ((y,), known)  # which it holds
+        density = judge.stage("left out", lambda: model.leave_one_out(*given, **rows))
         if not isinstance(density, Exception):
             judge.need("left out", np.isfinite(to_numpy(density)).all(), "a log density that is not finite")
     functions = judge.stage("functions", lambda: model.sample_functions(2, features=32)(X))

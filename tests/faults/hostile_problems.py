@@ -26,7 +26,7 @@ from agp.likelihoods import (
     StudentT,
 )
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.models import CGGP, GPR, NNGP, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, VIF, CaGP
+from agp.models import CGGP, GPR, NNGP, SGPR, SOLVEGP, SOLVEGPR, SVGP, TNNGP, TSVGP, TVGP, VIF, CaGP
 from agp.posteriors import (
     DiagonalMarginal,
     DiagonalWhitened,
@@ -443,6 +443,10 @@ def nngp(draw: Draw) -> Callable[..., Any]:
     return dense_model(NNGP, draw, among=choice(draw.rng, ["earlier", "others"]), **neighbours(draw))
 
 
+def tnngp(draw: Draw) -> Callable[..., Any]:
+    return dense_model(TNNGP, draw, **neighbours(draw))
+
+
 def vif(draw: Draw) -> Callable[..., Any]:
     rows = choice(draw.rng, [None, None, int(draw.rng.integers(1, draw.sizes.rows + 1))])
     return sparse_model(VIF, draw, posterior_rows=rows, **neighbours(draw))
@@ -520,7 +524,7 @@ ANY_LIKELIHOOD: dict[str, Callable[[Draw], Any]] = {
     "solvegp": solvegp,
     **{f"svgp-{name}": partial(svgp, name) for name in POSTERIORS},
 }
-NEAR: dict[str, Callable[[Draw], Any]] = {"nngp": nngp, "vif": vif}
+NEAR: dict[str, Callable[[Draw], Any]] = {"nngp": nngp, "vif": vif, "tnngp": tnngp}
 """Models with neighbours, which are drawn if asked for, so that seeds give other models as before."""
 MODELS = (*GAUSSIAN_ONLY, *GAUSSIAN_ONLY, *ANY_LIKELIHOOD, *PROCESSES, *PROCESSES)
 """The names of models; those that stand twice are drawn twice as often."""
@@ -607,14 +611,14 @@ def drawn(seed: int, *, tiny: bool = False, model: str | None = None) -> Problem
 
 def likelihoods_of(model: str) -> list[str]:
     """Those that the model takes; `LinearMixing` refuses those that couple its outputs."""
-    if model in GAUSSIAN_ONLY | NEAR:
+    if model in GAUSSIAN_ONLY or model in ("nngp", "vif"):
         return ["gaussian", "gaussian", "known-noise"]
     return ["gaussian", *(name for name in LIKELIHOODS if model != "mixed" or name not in COUPLING)]
 
 
 def stochastic(name: str) -> bool:
     """Whether the model can be trained on minibatches."""
-    return name in PROCESSES or name in ("solvegp", "nngp") or name.startswith("svgp")
+    return name in PROCESSES or name in ("solvegp", "nngp", "tnngp") or name.startswith("svgp")
 
 
 def arrays(problem: Problem, library: str, device: str | None = None) -> tuple[Any, Any, Any, dict[str, Any]]:

@@ -30,7 +30,7 @@ from agp.likelihoods import (
     Softmax,
     StudentT,
 )
-from agp.models import CGGP, SOLVEGP, SOLVEGPR, TSVGP, TVGP, CaGP
+from agp.models import CGGP, SOLVEGP, SOLVEGPR, TNNGP, TSVGP, TVGP, CaGP
 from agp.posteriors import (
     DiagonalMarginal,
     DiagonalWhitened,
@@ -53,7 +53,7 @@ Q = (
 MODELS = {
     q.__name__: (lambda X, y, q=q, **parts: SVGP.from_data(X, y, posterior=q, num_inducing=6, **parts)) for q in Q
 }
-MODELS |= {m.__name__: m.from_data for m in (GPR, SGPR, SOLVEGP, SOLVEGPR, TSVGP, TVGP, CGGP, CaGP)}
+MODELS |= {m.__name__: m.from_data for m in (GPR, SGPR, SOLVEGP, SOLVEGPR, TSVGP, TVGP, TNNGP, CGGP, CaGP)}
 
 KERNELS = {
     "rbf": lambda: RBF(),

@@ -21,6 +21,7 @@ from agp import (
     SOLVEGP,
     SOLVEGPR,
     SVGP,
+    TNNGP,
     TSVGP,
     TVGP,
     VIF,
@@ -165,6 +166,10 @@ MODELS: dict[str, Callable[[], Any]] = {
     "nngp-others": lambda: NNGP.from_data(X, Y, neighbours=5, among="others", seed=3),
     "nngp-known": lambda: _merged(NNGP, among="others"),
     "nngp-later": lambda: dataclasses.replace(NNGP.from_data(X, Y, kernel=Periodic()), sets=None),
+    "tnngp": lambda: TNNGP.from_data(
+        X, 1.0 * (Y > 0.0), neighbours=5, likelihood=Bernoulli(), mean_function=ConstantMean()
+    ),
+    "tnngp-later": lambda: dataclasses.replace(TNNGP.from_data(X, Y, kernel=Periodic()), sets=None),
     "vif": lambda: VIF.from_data(X, Y, neighbours=5, num_inducing=4, posterior_rows=9),
     "vif-known": lambda: _merged(VIF, num_inducing=4),
     "cggp": lambda: CGGP.from_data(X, Y, tolerance=1e-8, prediction_tolerance=1e-10, rank=4),

@@ -132,7 +132,7 @@ def test_float32_is_kept_and_other_types_are_made_where_asked_for(path):
         agp.load(path, dtype="float16")
 
 
-@pytest.mark.parametrize("name", ["nngp", "vif"])
+@pytest.mark.parametrize("name", ["nngp", "tnngp", "vif"])
 def test_numbers_of_rows_stay_integers(name, path):
     model = model_of(name)
     agp.save(model, path)

@@ -219,7 +219,9 @@ def test_a_part_of_another_kind_is_refused_where_the_declared_class_is_generic(p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["svgp-whitened", "svgp-marginal", "svgp-dual", "deep", "solvegp", "tvgp", "cagp"])
+@pytest.mark.parametrize(
+    "name", ["svgp-whitened", "svgp-marginal", "svgp-dual", "deep", "solvegp", "tvgp", "tnngp", "cagp"]
+)
 def test_leaves_of_other_shapes_are_refused_or_predict(name, path):
     model = model_of(name)
     for leaf, x in tree.leaves(model).items():

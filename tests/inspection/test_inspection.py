@@ -256,3 +256,29 @@ def test_estimators_name_the_columns_of_their_models():
     assert deep.model_inputs(table).shape == (4, 5)
     plain = GPRegressor(**settings).fit(table[["a", "c"]].to_numpy(), [1.0, 2.0, 3.0, 5.0])
     assert plain.model_columns() == ["input 1", "input 2", "input 1 is missing"]
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "bernoulli", "gaussian"])
+def test_the_partial_dependence_of_sites_of_nearest_rows_is_that_of_all_rows(likelihood):
+    given, y = {
+        "poisson": (agp.Poisson(), np.floor(np.exp(np.clip(Y, -1.0, 2.0)))),
+        "bernoulli": (agp.Bernoulli(), 1.0 * (Y > 0.0)),
+        "gaussian": (agp.Gaussian(0.1), Y),
+    }[likelihood]
+    step, found = agp.updates.SiteStep(1.0), []
+    for kind, options in ((agp.TVGP, {}), (agp.TNNGP, {"neighbours": 40})):
+        model = kind.from_data(X, y, kernel=EXACT.kernel, likelihood=given, **options)
+        state, batch = step.init(model), model._batch(X, y)
+        for _ in range(30):
+            model, state, _ = step(model, batch, state)
+        found.append(partial_dependence(model, X, 1))
+    exact, near = found
+    np.testing.assert_allclose(near.mean, exact.mean, atol=1e-4)
+    np.testing.assert_allclose(near.upper - near.lower, exact.upper - exact.lower, rtol=0.6)
+
+
+def test_the_band_of_sites_of_nearest_rows_has_few_neighbours(monkeypatch):
+    near = agp.TNNGP.from_data(X, 1.0 * (Y > 0.0), neighbours=30, likelihood=agp.Bernoulli())
+    monkeypatch.setattr(_subject, "NEAR_NEIGHBOURS", 2)
+    assert _subject.with_fewer_neighbours(near).neighbours == 2
+    assert _subject.with_fewer_neighbours(agp.TVGP.from_data(X, Y)).X.shape == X.shape

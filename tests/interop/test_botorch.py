@@ -40,6 +40,7 @@ MAKE = {
     "wsvgp": lambda: _sparse(agp.SVGP, posterior="whitened"),
     "rsvgp": lambda: _sparse(agp.SVGP),
     "tvgp": lambda: agp.TVGP.from_data(X, Y, likelihood=agp.Gaussian(0.02)),
+    "tnngp": lambda: agp.TNNGP.from_data(X, Y, likelihood=agp.Gaussian(0.02), neighbours=10),
     "cagp": lambda: agp.CaGP.from_data(X, Y, num_actions=5),
     "bernoulli": lambda: _sparse(agp.SVGP, 1.0 * (Y > 0.5), likelihood=agp.Bernoulli(), posterior="whitened"),
     "gpr-pair": lambda: _exact(PAIR),

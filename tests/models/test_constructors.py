@@ -14,7 +14,8 @@ from agp.models import Model
 from agp.models._constructor import Argument, complete_constructor
 
 X, Y = toy_data(24)
-CLASSES = [agp.GPR, agp.SGPR, agp.SVGP, agp.TSVGP, agp.TVGP, agp.SOLVEGP, agp.SOLVEGPR, agp.CaGP, agp.CGGP, agp.DeepGP]
+CLASSES = [agp.GPR, agp.SGPR, agp.SVGP, agp.TSVGP, agp.TVGP, agp.TNNGP, agp.SOLVEGP, agp.SOLVEGPR, agp.CaGP, agp.CGGP]
+CLASSES += [agp.DeepGP]
 CONSTRUCTORS = {f"{cls.__name__}.from_data": cls.from_data for cls in CLASSES}
 CONSTRUCTORS["DeepGP.convolutional"] = agp.DeepGP.convolutional
 SHARED = {"X", "y", "kernel", "likelihood", "mean_function", "priors", "weights", "offset", "noise"}

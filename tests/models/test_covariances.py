@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import NUMPY, STRICT, TORCH
 
-from agp import CGGP, GPR, RBF, SGPR, SVGP, TSVGP, TVGP, CaGP, Gaussian, tree
+from agp import CGGP, GPR, RBF, SGPR, SVGP, TNNGP, TSVGP, TVGP, CaGP, Gaussian, tree
 from agp.models import SOLVEGP, SOLVEGPR
 from agp.posteriors import (
     DiagonalMarginal,
@@ -42,6 +42,7 @@ MODELS = {
     "SOLVEGPR": functools.partial(SOLVEGPR.from_data, num_inducing=4),
     "TSVGP": functools.partial(TSVGP.from_data, num_inducing=8),
     "TVGP": TVGP.from_data,
+    "TNNGP": TNNGP.from_data,
     "W": sparse(Whitened),
     "M": sparse(Marginal),
     "L": sparse(LikelihoodForm),

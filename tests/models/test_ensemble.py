@@ -5,7 +5,7 @@ import pytest
 from helpers import EXACT, assert_close, bound_stage, named, toy_data
 
 import agp
-from agp import GPR, SGPR, SVGP, TVGP, Bernoulli, Ensemble, Gaussian, Matern12, Matern52, Softmax, tree
+from agp import GPR, SGPR, SVGP, TNNGP, TVGP, Bernoulli, Ensemble, Gaussian, Matern12, Matern52, Softmax, tree
 from agp.bounds import Batch
 from agp.kernels import RBF
 from agp.priors import Gamma
@@ -27,11 +27,15 @@ def with_site_steps(model, y, steps=3):
     return model
 
 
-def site_models(y=LABELS):
+def site_models(y=LABELS, kind=TVGP):
     return tuple(
-        with_site_steps(TVGP.from_data(X, y, kernel=kernel, likelihood=Bernoulli()), y)
+        with_site_steps(kind.from_data(X, y, kernel=kernel, likelihood=Bernoulli()), y)
         for kernel in (RBF(), Matern12())
     )
+
+
+def near_models():
+    return site_models(kind=TNNGP)
 
 
 def sparse_models():
@@ -41,7 +45,7 @@ def sparse_models():
     )
 
 
-MODELS = {"tvgp": (site_models, LABELS), "svgp": (sparse_models, Y)}
+MODELS = {"tvgp": (site_models, LABELS), "tnngp": (near_models, LABELS), "svgp": (sparse_models, Y)}
 
 
 def built(name="tvgp", spread=SPREAD, **options):

@@ -17,6 +17,7 @@ from agp import (
     SOLVEGP,
     SOLVEGPR,
     SVGP,
+    TNNGP,
     TSVGP,
     TVGP,
     VIF,
@@ -28,7 +29,7 @@ from agp import (
     tree,
 )
 from agp.bounds import Batch
-from agp.models import Model, NearRegression, SiteModel, Variational
+from agp.models import Model, SiteModel, Variational, WithNeighbours
 from agp.predictors import Predictor
 from agp.updates import SiteStep
 
@@ -42,7 +43,8 @@ SHARED = PREDICTIONS | {"predictor", "bound", "priors", "outputs"}
 PARTS = {"kernel", "inducing", "posterior", "mean_function"}
 SETTINGS = {"rank", "probes", "tolerance", "prediction_tolerance", "max_iterations", "lanczos_steps"}
 KNOWN = {"weights", "offset", "noise"}
-NEAR = {"neighbours", "predict_mean_along", "renew_neighbours", "seed", "sets", "squares"}
+NEAR = {"neighbours", "predict_mean_along", "renew_neighbours", "sets"}
+MERGED = {"seed", "squares"}
 OWN = {
     Model: set(),
     Variational: set(),
@@ -52,18 +54,19 @@ OWN = {
     DeepGP: {"convolutional", "prediction_samples"},
     Ensemble: {"likelihood", "spread"},
     GPR: KNOWN | {"leave_one_out"},
-    NNGP: KNOWN | NEAR | {"among", "leave_one_out"},
-    VIF: KNOWN | NEAR | {"jitter", "posterior_rows"},
+    NNGP: KNOWN | NEAR | MERGED | {"among", "leave_one_out"},
+    VIF: KNOWN | NEAR | MERGED | {"jitter", "posterior_rows"},
     GPRMixture: {"X", "y", "kernel_shares", "leave_one_out", "level", "likelihood", "mode", "setting"},
     CGGP: KNOWN | SETTINGS,
     SGPR: KNOWN | {"jitter", "to_svgp", "upper_bound"},
     SOLVEGPR: KNOWN | {"jitter", "sizes", "second", "tight", "to_solve", "upper_bound"},
     TSVGP: {"jitter", "to_svgp", "to_tied", "with_gaussian_sites"},
     TVGP: {"leave_one_out", "with_gaussian_sites"},
+    TNNGP: NEAR | {"as_regression", "leave_one_out", "with_gaussian_sites"},
     CaGP: KNOWN | {"capped", "loss", "uncertainty"},
 }
 """What each class lists besides the common names: settings, and what its method alone has."""
-CLASSES = [x for x in vars(models).values() if inspect.isclass(x) and issubclass(x, Model) and x is not NearRegression]
+CLASSES = [x for x in vars(models).values() if inspect.isclass(x) and issubclass(x, Model) and x is not WithNeighbours]
 
 
 def listed(x):
@@ -71,7 +74,7 @@ def listed(x):
 
 
 def built(model_class, **options):
-    if not issubclass(model_class, (GPR, CGGP, NNGP, TVGP, CaGP)):
+    if not issubclass(model_class, (GPR, CGGP, NNGP, TVGP, TNNGP, CaGP)):
         options = {"num_inducing": 5} | options
     return model_class.from_data(X, options.pop("y", Y), **options)
 
@@ -103,7 +106,7 @@ def test_every_model_of_one_process_answers_to_the_same_names(cls):
     model = built(cls)
     assert isinstance(model.kernel, agp.kernels.Kernel)
     assert isinstance(model.mean_function, agp.means.Mean)
-    assert (model.inducing is None) == (cls in (GPR, CGGP, NNGP, TVGP, CaGP))
+    assert (model.inducing is None) == (cls in (GPR, CGGP, NNGP, TVGP, TNNGP, CaGP))
     assert (model.posterior is None) == (cls not in (SVGP, SOLVEGP, CaGP))
     if "process" in vars(model):
         assert all(getattr(model, name) is getattr(model.process, name) for name in PARTS)

@@ -126,12 +126,13 @@ def test_the_closed_form_is_that_of_jax(kind, available):
 
 
 UNLIKE = {
+    "tnngp": "a row of some weight is left out as a whole, and repeated rows one by one",
     "cagp-cg": "conjugate gradients of averages are no averages of conjugate gradients",
     "cagp-inverse-free": "an inverse is approximated in another basis",
     "cagp-projected": "repeated rows have more projections",
     "cagp-support": "and another support",
 }
-"""Methods for which repeated rows are another approximation; see `test_actions_spread_over_repeated_rows`."""
+"""Methods of which repeated rows are another approximation; see `test_actions_spread_over_repeated_rows`."""
 OF_ROWS = ("X", "y", "weights", "offset", "noise")
 STALE = pytest.mark.filterwarnings("ignore:.*inaccurate .residual:agp.errors.RepairWarning")
 
@@ -262,7 +263,7 @@ def test_blocks_of_rows_carry_what_is_known(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in MODELS if MODELS[kind](X, Y).stochastic and kind not in (*DEEP, "nngp")]
+    "kind", [kind for kind in MODELS if MODELS[kind](X, Y).stochastic and kind not in (*DEEP, "nngp", "tnngp")]
 )
 def test_minibatches_are_unbiased(kind):
     host = moved(MODELS[kind](X, Y, **KNOWN))
@@ -492,7 +493,7 @@ def test_noise_is_known_for_gaussian_noise_alone(kind):
         model.predict(NEW, observed=True, noise=noise[:5])
 
 
-@pytest.mark.parametrize("kind", [*EXACT_OR_COLLAPSED, "wsvgp", "tvgp", "tsvgp"])
+@pytest.mark.parametrize("kind", [*EXACT_OR_COLLAPSED, "wsvgp", "tvgp", "tnngp", "tsvgp"])
 def test_outputs_with_one_covariance_share_known_noise(kind):
     y, noise = np.tile(Y, 2), np.tile(KNOWN["noise"], 2)
     if kind not in EXACT_OR_COLLAPSED:
@@ -508,7 +509,9 @@ def test_outputs_with_one_covariance_share_known_noise(kind):
 def test_rows_without_any_noise_are_refused(kind):
     noise = np.where(np.arange(ROWS) == 4, 0.0, 0.2)
     model = MODELS[kind](X, Y, likelihood=agp.Gaussian(0.0), noise=noise)
-    for known in ({"noise": noise}, {}) if not model._holds_data or kind in ("tvgp", "tsvgp") else ({"noise": noise},):
+    for known in (
+        ({"noise": noise}, {}) if not model._holds_data or kind in ("tvgp", "tnngp", "tsvgp") else ({"noise": noise},)
+    ):
         with pytest.raises(ValueError, match="noise_variance is 0, but rows have no known noise; pass noise="):
             agp.train(model, X, Y, steps=1, **known)
 

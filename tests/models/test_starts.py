@@ -150,6 +150,7 @@ def test_units_do_not_matter(kernel, a, b, c, d):
         lambda X, y: SVGP.from_data(X, y, num_inducing=6, posterior="whitened"),
         lambda X, y: agp.TSVGP.from_data(X, y, num_inducing=6),
         agp.TVGP.from_data,
+        agp.TNNGP.from_data,
         lambda X, y: CaGP.from_data(X, y, num_actions=5),
         agp.CGGP.from_data,
         lambda X, y: agp.SOLVEGP.from_data(X, y, num_inducing=4, num_orthogonal=3),

@@ -51,6 +51,8 @@ OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "poisson-wsvgp": (agp.SVGP.from_data, SPARSE | {"likelihood": agp.Poisson()}),
     "bernoulli-tvgp": (agp.TVGP.from_data, {"likelihood": agp.Bernoulli()}),
     "poisson-tvgp": (agp.TVGP.from_data, {"likelihood": agp.Poisson()}),
+    "bernoulli-tnngp": (agp.TNNGP.from_data, {"likelihood": agp.Bernoulli()}),
+    "poisson-tnngp": (agp.TNNGP.from_data, {"likelihood": agp.Poisson(), "neighbours": 5}),
     "bernoulli-tsvgp": (agp.TSVGP.from_data, SPARSE | {"likelihood": agp.Bernoulli()}),
     "poisson-tsvgp": (agp.TSVGP.from_data, SPARSE | {"likelihood": agp.Poisson()}),
     "outputs-shared": (agp.SVGP.from_data, SPARSE | {"outputs": "shared"}),

@@ -1,6 +1,7 @@
 """Targets that are NaN and may be missing: as if their rows were not there, for the output that lacks them."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ from agp import (
     RBF,
     SGPR,
     SVGP,
+    TNNGP,
     TSVGP,
     TVGP,
     CaGP,
     ConstantMean,
     Gaussian,
     Matern32,
+    fit,
     fit_lbfgs,
     train,
     tree,
@@ -173,6 +176,22 @@ def test_steps_are_those_of_the_rows_that_remain(kind, step):
         found.append(tree.leaves(step(model, batch, step.init(model))[0]))
     for name, x in found[0].items():
         assert relative_error(x, found[1][name]) < 1e-10, name
+
+
+@pytest.mark.parametrize("build", [TNNGP.from_data, partial(TVGP.from_data, shared_precision=True)])
+def test_outputs_that_share_precisions_have_all_targets(build):
+    X, y = data(2)
+    words = "with one precision for all outputs does not support missing targets, .* use SVGP, or drop rows"
+    with pytest.raises(ValueError, match=words):
+        build(X, y, likelihood=Gaussian(0.3, missing=True))
+    whole = ~np.isnan(y).any(axis=1)
+    model = build(X[whole], y[whole], likelihood=Gaussian(0.3))
+    missing = dataclasses.replace(model, likelihood=Gaussian(np.asarray(0.3), missing=True))
+    for call in (partial(train, missing, steps=1), partial(fit, missing)):
+        with pytest.raises(ValueError, match=words):
+            call(X[whole], y[whole])
+    one = build(X, y[:, :1], likelihood=Gaussian(0.3, missing=True)).with_gaussian_sites(y[:, :1])
+    assert np.all((one.site_precision == 0.0) == np.isnan(y[:, :1]))
 
 
 @pytest.mark.parametrize("cls", [TSVGP, TVGP])

@@ -58,6 +58,7 @@ UNTRAINED = {name: partial(agp.SVGP.from_data, posterior=q, num_inducing=30) for
     "solve-marginal": partial(agp.SOLVEGP.from_data, posterior=Marginal, num_inducing=15),
     "solve-relaxed": partial(agp.SOLVEGP.from_data, posterior=RelaxedOrthogonal, num_inducing=15),
     "tvgp": agp.TVGP.from_data,
+    "tnngp": agp.TNNGP.from_data,
     "tsvgp": partial(agp.TSVGP.from_data, num_inducing=30),
 }
 """All but the models that condition on data from the start (GPR, SGPR, SOLVEGPR, CaGP, CGGP)."""

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from helpers import toy_data
 
-from agp import GPR, NNGP, VIF, to_numpy, train, tree
+from agp import GPR, NNGP, TNNGP, VIF, to_numpy, train, tree
 from agp.training import recipe
 from agp.updates import Adam, NeighboursUpdate
 
 X, Y = toy_data(60)
 CASES = {"nngp": (NNGP, {}), "others": (NNGP, {"among": "others"}), "vif": (VIF, {"num_inducing": 6})}
+CASES |= {"tnngp": (TNNGP, {})}
 
 
 def build(case, place=None):
@@ -43,6 +44,7 @@ def test_what_is_found_is_what_the_model_finds(case):
     assert np.array_equal(found.sets, changed.renew_neighbours().sets)
 
 
+@pytest.mark.filterwarnings("ignore::agp.errors.UntouchedWarning")
 @pytest.mark.parametrize("case", CASES)
 def test_every_library_renews_the_same(case, backend):
     def trained(place):
@@ -56,7 +58,8 @@ def test_every_library_renews_the_same(case, backend):
     assert np.array_equal(after, here.sets)
 
 
-@pytest.mark.parametrize("case", ["nngp", "others"])
+@pytest.mark.parametrize("case", ["nngp", "others", "tnngp"])
+@pytest.mark.filterwarnings("ignore::agp.errors.UntouchedWarning")
 def test_a_run_resumes_to_the_same_bits(case, tmp_path):
     model, rows = build(case)
     settings = {"steps": 12, "batch_size": 20, "updates": [NeighboursUpdate(every=4), Adam(0.3)]}
