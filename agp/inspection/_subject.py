@@ -186,7 +186,7 @@ def subject_of(x: Any) -> Subject:
 def with_fewer_neighbours(x: Any) -> Any:
     """Return a model, or its predictor, with at most `NEAR_NEIGHBOURS` neighbours for each row."""
     if isinstance(x, WithNeighbours):
-        return dataclasses.replace(x, neighbours=min(x.neighbours, NEAR_NEIGHBOURS), sets=None)
+        return dataclasses.replace(x, neighbours=min(x.neighbours, NEAR_NEIGHBOURS), sets=None)  # type: ignore[type-var]
     if isinstance(x, Predictor):
         return dataclasses.replace(x, processes=tuple(map(_of_fewer_neighbours, x.processes)))
     return x
