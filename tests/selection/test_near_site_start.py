@@ -29,7 +29,7 @@ def poisson(**parts):
 def test_the_kernel_is_chosen_and_the_model_trained():
     found = fit_near_rows(poisson(), X, Y)
     assert found.converged
-    assert found.model.sets.shape == (400, found.model.neighbours)
+    assert found.model.sets.shape == (400, 20)  # of the sites; predictions may have more neighbours
     alone = agp.fit(poisson(), X, Y).model
     new = np.random.default_rng(1).uniform(0.0, 6.0, size=(500, 2))
     y = np.random.default_rng(2).poisson(np.exp(1.0 + np.sin(2.0 * new[:, :1]))).astype(float)
@@ -66,15 +66,15 @@ def test_more_neighbours_keep_their_sets(monkeypatch):
     batch = few._batch(X, Y)
     chosen = choose_neighbours(few, batch)
     assert chosen.neighbours in (40, 60)
-    assert chosen.sets.shape == (400, chosen.neighbours)
-    assert np.mean(chosen.leave_one_out(Y)) > np.mean(few.leave_one_out(Y))
+    assert chosen.sets is few.sets
+    assert np.mean(chosen.renew_neighbours().leave_one_out(Y)) > np.mean(few.leave_one_out(Y))
     monkeypatch.setattr(near_sites, "exceeds", lambda *_: False)
-    assert choose_neighbours(few, batch) is few
+    assert choose_neighbours(few, batch).neighbours == 3
 
 
 def test_no_more_neighbours_than_other_rows_are_compared():
     model = TNNGP.from_data(X[:90], Y[:90], neighbours=20, likelihood=Poisson())
-    assert choose_neighbours(model, model._batch(X[:90], Y[:90])) is model
+    assert choose_neighbours(model, model._batch(X[:90], Y[:90])).neighbours == 20
 
 
 @pytest.mark.parametrize("known", ["weights", "offset"])
@@ -107,16 +107,15 @@ def test_two_seeds_that_are_equal_give_the_same_bits():
     assert_close(one.model.site_shift, two.model.site_shift, 0.0)
 
 
+@ENDED
 def test_every_library_is_taken(backend):
     rows = slice(0, 80)
     x, y = backend.array(X[rows]), backend.array(Y[rows])
     model = TNNGP.from_data(x, y, neighbours=6, likelihood=Poisson())
     kernels = {"matern32": Matern32}
-    with pytest.warns(agp.errors.ConvergenceWarning):
-        found = fit_near_rows(model, x, y, kernels=kernels, max_steps=1)
+    found = fit_near_rows(model, x, y, kernels=kernels, max_steps=1)
     here = TNNGP.from_data(X[rows], Y[rows], neighbours=6, likelihood=Poisson())
-    with pytest.warns(agp.errors.ConvergenceWarning):
-        expected = fit_near_rows(here, X[rows], Y[rows], kernels=kernels, max_steps=1)
+    expected = fit_near_rows(here, X[rows], Y[rows], kernels=kernels, max_steps=1)
     assert type(found.model.kernel) is type(expected.model.kernel)
     assert_close(backend.numpy(found.model.site_shift), expected.model.site_shift, 1e-4)
 
