@@ -23,7 +23,7 @@ from agp.bounds._near_conditional import condition_groups
 from agp.bounds._near_evidence import LEAST_VARIANCE, NearRows, gather_group
 from agp.linalg import diagonal
 
-LEAST_PRECISION = 0.5
+LEAST_PRECISION = 0.75
 """Precisions below eps to this power, divided by the prior variance, change next to nothing, and are raised to it."""
 
 

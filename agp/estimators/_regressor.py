@@ -78,8 +78,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and, for more rows, the best
         of "nngp" (nearest rows), "sgpr" and, for up to 10,000 rows, "vif" (both), as measured on held-out rows
         (`agp.fit_regression`). It selects "wsvgp" for `partial_fit`, and also for several targets because the noise may
-        differ between them. For other noise than Gaussian, it selects "wsvgp" for up to 4,000 rows and "tnngp" (nearest
-        rows) for more.
+        differ between them. For other noise than Gaussian, it selects "wsvgp" for up to 4,000 rows and, unless the
+        kernel does not support it, "tnngp" (nearest rows) for more.
     kernel
         An `agp.kernels.Kernel`, a string such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto". "auto" selects the
         kernel that best predicts held-out rows, or RBF for deep methods. A part of the kernel may act on some columns
@@ -493,7 +493,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
         targets = convert_targets(y, X, A, self)
         if reset:
-            self._single = targets.ndim == 1
+            self._single, self._target_count = targets.ndim == 1, as_columns(targets).shape[1]
         return as_columns(targets)
 
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:

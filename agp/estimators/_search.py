@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from agp import tree
 from agp.backend import asarray_like, to_numpy
 from agp.estimators._observations import Observations
+from agp.kernels import Kernel, White, kernel_or_auto
 from agp.likelihoods import LIKELIHOODS, Gaussian
 from agp.means import ConstantMean
 from agp.models import TNNGP
@@ -43,7 +45,17 @@ def insert_level_effects(regressor: Any, data: Observations) -> Observations:
 def takes_near_rows(regressor: Any, rows: int) -> bool:
     """Whether the default for noise that is not Gaussian depends on nearest rows."""
     given = regressor.num_inducing, regressor.layers, regressor.batch_size
-    if rows <= EXACT_ROWS or given != (None, None, None) or regressor.outputs != "shared" or not regressor._single:
+    if (
+        regressor._is_gaussian
+        or rows <= EXACT_ROWS
+        or given != (None, None, None)
+        or regressor.outputs != "shared"
+        or regressor._target_count > 1
+    ):
+        return False
+    kernel = kernel_or_auto(regressor.kernel)
+    parts = [] if isinstance(kernel, str) else tree.nodes(kernel, Kernel).values()
+    if any(isinstance(part, White) or type(part).linearise_groups is Kernel.linearise_groups for part in parts):
         return False
     likelihood = regressor.likelihood
     return (LIKELIHOODS[likelihood]() if isinstance(likelihood, str) else likelihood).latents(1) == 1

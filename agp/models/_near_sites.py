@@ -38,8 +38,8 @@ class TNNGP(WithNeighbours, SiteModel):
     The site of a row is a pseudo-observation of its function value, with a noise variance of its own. Each row depends
     on the pseudo-observations of its k nearest other rows, and so do predictions, in O(k^3) time per row plus the
     search. A site step sets the site of each row to the derivatives of its expected log density, where q(f_n) follows
-    from the neighbours and from the row's own site. With all other rows as neighbours, the fixed point of these steps
-    is that of `TVGP`, the optimum of the variational bound.
+    from the neighbours and from the row's own site. For log-concave likelihoods, and with all other rows as neighbours,
+    the fixed point of these steps is that of `TVGP`, the optimum of the variational bound.
 
     The bound is the sum over rows of lower bounds on the log density of a row given the pseudo-observations of its
     neighbours, which is what predictions use. It is not a bound on the evidence. For Gaussian noise and its sites, it
@@ -170,7 +170,10 @@ class TNNGP(WithNeighbours, SiteModel):
         self, f: Array, var: Array, batch: Batch, draws: Any, memory: float | None
     ) -> tuple[Array, Array]:
         alpha, beta = super()._gradients_of_sites(f, var, batch, draws, memory)
-        return limit_sites(self.likelihood, alpha, beta, var[:, : beta.shape[1]])
+        alpha, beta = limit_sites(self.likelihood, alpha, beta, var[:, : beta.shape[1]])
+        if self.likelihood.log_concave or self._shares_precision:
+            return alpha, beta
+        return alpha, backend_of(beta).xp.maximum(beta, LEAST_CURVATURE * alpha * alpha)
 
     def _site_step(
         self,
@@ -190,8 +193,7 @@ class TNNGP(WithNeighbours, SiteModel):
         alpha, beta, mu = found.sums
         xp = backend_of(beta).xp
         at = row_numbers(self.X.shape[0], self.X) if rows is None else rows
-        if not self.likelihood.log_concave and not self._shares_precision:
-            beta = xp.maximum(beta, LEAST_CURVATURE * alpha * alpha)
+        beta = xp.maximum(beta, xp.zeros_like(beta))  # negative from rounding
         old, target = self._sites_at(at), (alpha + beta * mu, beta)
         rates, halvings = self._rates(found.factor, old, target, rate + xp.zeros_like(beta))
         shift, precision = (x + rates * (y - x) for x, y in zip(old, target, strict=True))

@@ -41,7 +41,7 @@ from agp.selection._outlook import stages_of_labels
 from agp.selection._sizes import EXACT_ROWS
 from agp.selection._trial import Candidate, ClassificationResult, Found, Trial
 from agp.selection._watch import Pieces, Watch
-from agp.training import Progress, Score
+from agp.training import Progress, Score, why_not_in_turn
 
 ALL_ROWS = 2000
 """The maximum number of rows for a posterior of all rows."""
@@ -299,6 +299,8 @@ class ClassFit:
         """Keep a posterior given nearest rows, if it predicts the held-out rows better than by `density`."""
         held, kernels = rows.held_out(), KERNELS if isinstance(self.plan.kernel, str) else {}
         start = near_model_of_rows(one.model.kernel, self.plan.likelihood, others)
+        if why_not_in_turn(start):
+            return
         batch = Batch(others.X, others.y, weights=others.weights)
         with ignore_repairs():
             found = train_near_rows(start, batch, kernels, self.plan.seed, self.watch, lambda: self.watch.stage_over)

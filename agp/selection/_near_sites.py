@@ -22,8 +22,8 @@ from agp.training import (
     Progress,
     Turns,
     fit,
-    put_rows,
     settle_sites,
+    spread_sites,
     take_rows,
     track,
     why_not_in_turn,
@@ -79,7 +79,7 @@ def fit_near_rows(
         if limit is not None:
             settings["max_seconds"] = max(limit - (time.monotonic() - began), LEAST_SECONDS)
         found = fit(model, X, y, seed=seed, **settings, progress=tracker)  # type: ignore[arg-type]
-        late = limit is not None and not found.converged
+        late = limit is not None and (not found.converged or time.monotonic() - began > limit)
         model = found.model if late else choose_neighbours(found.model, batch, seed)
         tracker.conclude(found.message)
     return dataclasses.replace(found, model=model)
@@ -108,8 +108,8 @@ def include_rows(model: TNNGP, whole: TNNGP, rows: Any, batch: Batch) -> TNNGP:
 
     `whole` is an untrained model of all rows, and `batch` contains them.
     """
-    found = with_few_in_sets(put_rows(whole, model, rows))
-    return dataclasses.replace(settle_sites(found, batch, ALL_STEPS), neighbours=model.neighbours)
+    found = with_few_in_sets(spread_sites(whole, model, rows, batch))
+    return dataclasses.replace(settle_sites(found, batch, ALL_STEPS)[0], neighbours=model.neighbours)
 
 
 def choose_start(
@@ -119,12 +119,13 @@ def choose_start(
     seed: int,
     is_over: Callable[[], bool] = lambda: False,
 ) -> TNNGP:
-    """Return the model with the kernel and the values that predict some of the rows best from the others.
+    """Return the model with the kernel and the values that predict some of the rows best from the others, and sites.
 
     In a second start, all columns count alike. Of kernels that are alike, the roughest is taken.
     """
     order = generator(seed, 39).permutation(model.X.shape[0])
-    some, few = take_rows(model, batch, np.sort(order[:START_ROWS]))
+    rows = np.sort(order[:START_ROWS])
+    some, few = take_rows(model, batch, rows)
     starts = (some, _with_short_scales(some))
     tried = []
     for start in starts:
@@ -139,9 +140,8 @@ def choose_start(
             break
         if type(kernel) is not type(best[0].kernel) or str(kernel) != str(best[0].kernel):
             found[name] = _after_rounds(dataclasses.replace(best[0], kernel=kernel), few, 1)
-    chosen = _roughest(found)
-    parts = {name: vars(chosen)[name] for name in ("kernel", "likelihood", "mean_function")}
-    return with_few_in_sets(dataclasses.replace(model, **parts))
+    with collect_reports():
+        return with_few_in_sets(spread_sites(model, _roughest(found), rows, batch))
 
 
 def _with_short_scales(model: TNNGP) -> TNNGP:
@@ -159,9 +159,13 @@ def _after_rounds(start: TNNGP, batch: Batch, rounds: int = START_ROUNDS) -> tup
 
 
 def _densities(model: TNNGP, batch: Batch) -> Any:
-    known = dict(zip(("weights", "offset", "noise"), batch.known, strict=True))
-    each = to_numpy(model.leave_one_out(batch.y, **known)).astype(np.float64)
-    return np.where(np.isfinite(each), each, -math.inf)
+    """Return the log densities of the rows of a model given the others, times their shares of the weights."""
+    each = to_numpy(model._left_out_densities(batch, None)).astype(np.float64)
+    each = np.where(np.isfinite(each), each, -math.inf)
+    if batch.weights is None:
+        return each
+    weights = to_numpy(batch.weights)
+    return each * (weights / np.mean(weights))
 
 
 def _roughest(found: Mapping[str, tuple[TNNGP, Any]]) -> TNNGP:
@@ -183,15 +187,15 @@ def choose_neighbours(model: TNNGP, batch: Batch, seed: int = 0) -> TNNGP:
     rows = np.sort(generator(seed, 40).permutation(N)[:JUDGED_ROWS])
     best, score = model.neighbours, None
     for k in (best, *(k for k in NUMBERS if best < k < N)):
-        found = _densities_of(dataclasses.replace(model, neighbours=k, sets=None), batch, rows)
+        with collect_reports():
+            found = _densities_of(dataclasses.replace(model, neighbours=k, sets=None), batch, rows)
         if score is None or exceeds(found, score):
             best, score = k, found
     return dataclasses.replace(model, neighbours=best)
 
 
 def _densities_of(model: TNNGP, batch: Batch, rows: Any) -> Any:
-    """Return the log densities of some rows given the others."""
+    """Return the result of `_densities` for some rows of a model."""
     B = backend_of(model.X)
     some = batch.take(lambda x: B.gather(x, rows))
-    numbers = B.from_numpy(rows, device=B.device_name(model.X) or None)
-    return to_numpy(model._left_out_densities(some._replace(rows=numbers), None)).astype(np.float64)
+    return _densities(model, some._replace(rows=B.from_numpy(rows, device=B.device_name(model.X) or None)))

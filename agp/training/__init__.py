@@ -40,8 +40,8 @@ from agp.training._hyper_prior import columns_to_tie
 from agp.training._near_sites import (
     LABEL_NEIGHBOURS,
     Turns,
-    put_rows,
     settle_sites,
+    spread_sites,
     take_rows,
     why_not_in_turn,
     with_few_in_sets,

@@ -40,6 +40,8 @@ have this number."""
 RATE, SWEEPS, FIRST_SWEEPS, SETTLED = 1.0, 10, 20, 0.03
 """The rate of site steps, the largest number of them in a round and in the first round, and the relative change of the
 sites at which they end."""
+FALL = 1.0
+"""A round whose bound falls by more than so many nats per row is undone."""
 SLACK = 0.01
 """A decrease of the bound up to this many nats per row is no reason to shorten a site step."""
 ROUNDS, FEW_ROUNDS = 30, 4
@@ -58,8 +60,43 @@ def why_not_in_turn(model: Any, /) -> str:
     return why_not_newton(given.as_regression())
 
 
-def settle_sites(model: TNNGP, batch: Batch, most: int = SWEEPS, /, *, memory: float | None = None) -> TNNGP:
+def begin_sites(model: TNNGP, batch: Batch, /, *, memory: float | None = None) -> TNNGP:
+    """Return the model with sites at the targets or at their level, or else at the prior mean, if it has none.
+
+    At the prior, expectations may be so far from the targets that site steps from there do not converge.
+    """
+    xp, likelihood = backend_of(model.X).xp, model.likelihood
+    if float(xp.max(model.site_precision)) > 0.0:
+        return model
+    h, f = model.mean_function(model.X)[0], likelihood.observations(batch.y)
+    f = likelihood.level(batch.y) if f is None else f
+    f = h if f is None else f if batch.offset is None else f - batch.offset
+    f = f + xp.zeros_like(model.site_shift)
+    alpha, beta = model._gradients_of_sites(f, xp.zeros_like(f), batch, None, memory)
+    return model._with_sites(alpha + beta * (f - h), beta)
+
+
+def spread_sites(model: TNNGP, some: TNNGP, rows: Any, batch: Batch, /, *, memory: float | None = None) -> TNNGP:
+    """Return the model with the parameters of a trained model of some rows, and with sites for all rows.
+
+    The sites of the rows, whose numbers are on the host, are those of that model. Those of other rows are at its
+    predictions. `batch` contains all rows.
+    """
+    near = replace(some, neighbours=min(SITE_NEIGHBOURS, some.X.shape[0]), sets=None)
+    f, var = near.predictor(memory=memory).predict(model.X, memory=memory)
+    parts = {name: vars(some)[name] for name in ("kernel", "likelihood", "mean_function")}
+    model = replace(model, **parts)
+    alpha, beta = model._gradients_of_sites(f, var, batch, None, memory)
+    model = model._with_sites(alpha + beta * (f - model.mean_function(model.X)[0]), beta)
+    return model._with_sites(some.site_shift, some.site_precision, _beside(model, rows))
+
+
+def settle_sites(
+    model: TNNGP, batch: Batch, most: int = SWEEPS, /, *, memory: float | None = None
+) -> tuple[TNNGP, float]:
     """Return the model after site steps on all rows, until the sites change little, or after `most` steps.
+
+    Also return the bound before the last step that was kept.
 
     If the bound falls by more than `SLACK` nats per row, the last step is repeated with half its rate: like Newton's
     method, steps of all rows together may overshoot.
@@ -77,7 +114,7 @@ def settle_sites(model: TNNGP, batch: Batch, most: int = SWEEPS, /, *, memory: f
         model = old._site_step(kept[1], rate, clip=False)[0]
         if _change(model.site_shift, old.site_shift) + _change(model.site_precision, old.site_precision) < SETTLED:
             break
-    return model
+    return model, last
 
 
 def _change(new: Any, old: Any) -> float:
@@ -98,7 +135,7 @@ def climb_given_sites(
     model, gain = _fit_likelihood(model, batch, rows, memory)
     held = model.as_regression()
     names = newton_names(held)
-    if not names:
+    if not names or why_not_newton(held):
         return model, gain
     B = backend_of(held.X)
     objective = Evidence(held, Batch(B.rows_at(held.X, rows), B.rows_at(held.y, rows), 1.0, rows), names)
@@ -175,7 +212,7 @@ def fit_near_sites(
         if width == SITE_NEIGHBOURS:
             model = replace(model, sets=model.sets[:, :width])
         else:
-            model = settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory)
+            model = settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory)[0]
     except KeyboardInterrupt as interrupt:
         raise Interrupted(turns.result(turns.last.renew_neighbours(memory=memory))) from interrupt
     found = turns.result(model)
@@ -231,7 +268,7 @@ class Turns:
         if not model.priors and N > FEW_ROWS:  # a prior is compared with the densities of all rows
             chosen = np.sort(generator(seed, 37).permutation(N)[:FEW_ROWS])
             some = self.run(*take_rows(model, batch, chosen), FEW_ROUNDS, FEW_GAIN, chosen)
-            model = put_rows(model, some, chosen)
+            model = spread_sites(model, some, chosen, batch, memory=self.memory)
             self.converged = False
         return model if self.is_over else self.run(model, batch, self.most, tolerance)
 
@@ -246,21 +283,25 @@ class Turns:
         count = N if model.priors else min(most, N)
         chosen = np.sort(generator(N, 38).permutation(N)[:count])
         near = replace(model, neighbours=min(k, fewer)).renew_neighbours(memory=self.memory)
-        near = self._settle(near, batch, FIRST_SWEEPS)
+        near, height = self._settle(begin_sites(near, batch, memory=self.memory), batch, FIRST_SWEEPS)
         for number in range(min(rounds, self.most - self.steps)):
             near = near.renew_neighbours(memory=self.memory) if number else near
-            near, gain = climb_given_sites(near, batch, chosen, memory=self.memory)
-            near = self._settle(near, batch, SWEEPS)
+            moved, gain = climb_given_sites(near, batch, chosen, memory=self.memory)
+            moved, reached = self._settle(moved, batch, SWEEPS)
+            if not reached > height - FALL * N:  # the sites do not follow, so the parameters before are kept
+                self.converged = True
+                break
+            near, height = moved, reached
             self._note(near, batch, gain / count, rows)
             self.converged = gain / count < tolerance
             if self.converged or self.is_over:
                 break
         return replace(near, neighbours=k)
 
-    def _settle(self, model: TNNGP, batch: Batch, most: int) -> TNNGP:
-        """Return the model with sites that depend on few neighbours."""
-        found = settle_sites(_with_few(model), batch, most, memory=self.memory)
-        return replace(model, site_shift=found.site_shift, site_precision=found.site_precision)
+    def _settle(self, model: TNNGP, batch: Batch, most: int) -> tuple[TNNGP, float]:
+        """Return the model with sites that depend on few neighbours, and the last value of its bound."""
+        found, height = settle_sites(_with_few(model), batch, most, memory=self.memory)
+        return replace(model, site_shift=found.site_shift, site_precision=found.site_precision), height
 
     def _note(self, model: TNNGP, batch: Batch, gain: float, rows: Any) -> None:
         """Add a round to the trace, with a bound on the densities of all rows, and call `watch`."""
