@@ -25,6 +25,8 @@ from agp.repairs import public
 LEAST_CURVATURE = 0.25
 """If log p(y | f) is not concave, the precision of a site is at least this multiple of its squared slope, whose mean is
 the information. A smaller or negative one would move neighbours without a limit."""
+LEAST_OF_LABELS = 0.01
+"""The same multiple for labels. It matters only for labels whose probabilities are about 1 % or less."""
 MAX_HALVINGS = 4
 """The maximum number of times that the step of a row is halved. If its bound falls even then, its site stays."""
 ROUNDING = 1e3
@@ -171,9 +173,10 @@ class TNNGP(WithNeighbours, SiteModel):
     ) -> tuple[Array, Array]:
         alpha, beta = super()._gradients_of_sites(f, var, batch, draws, memory)
         alpha, beta = limit_sites(self.likelihood, alpha, beta, var[:, : beta.shape[1]])
-        if self.likelihood.log_concave or self._shares_precision:
+        least = LEAST_OF_LABELS if self.likelihood.labels else LEAST_CURVATURE
+        if self._shares_precision or (self.likelihood.log_concave and not self.likelihood.labels):
             return alpha, beta
-        return alpha, backend_of(beta).xp.maximum(beta, LEAST_CURVATURE * alpha * alpha)
+        return alpha, backend_of(beta).xp.maximum(beta, least * alpha * alpha)
 
     def _site_step(
         self,

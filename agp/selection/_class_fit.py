@@ -39,7 +39,7 @@ from agp.selection._given import (
 from agp.selection._near_sites import include_rows, train_near_rows
 from agp.selection._outlook import stages_of_labels
 from agp.selection._sizes import EXACT_ROWS
-from agp.selection._trial import Candidate, ClassificationResult, Found, Trial
+from agp.selection._trial import Candidate, ClassificationResult, Found, Trial, first_model
 from agp.selection._watch import Pieces, Watch
 from agp.training import Progress, Score, why_not_in_turn
 
@@ -378,6 +378,7 @@ class ClassFit:
             bound=best.bound,
             baseline=baseline,
             log_density=best.log_density,
+            holds_data=not isinstance(first_model(best.model), SVGP),
             ending=ending,
             learned=bool(learned),
         )

@@ -110,20 +110,22 @@ class RegressionResult(SearchResult[GPR | GPRMixture | SVGP | NNGP | VIF]):
         return names[type(self.model)]
 
 
+def first_model(model: Any) -> Any:
+    """Return the first model of an ensemble, or the model itself."""
+    return model.models[0] if isinstance(model, Ensemble) else model
+
+
 @dataclass(repr=False)
 class ClassificationResult(SearchResult[Ensemble | TVGP | SVGP | TNNGP]):
     """The result of `fit_classification`. `kernel` names all kernels that the model averages."""
 
+    holds_data: bool = True
+    """Whether the model stores the rows, which one with inducing inputs does not."""
+
     @property
     def method(self) -> str:
         """The name of the method: "tvgp", "tsvgp" or "tnngp"."""
-        model = self.model.models[0] if isinstance(self.model, Ensemble) else self.model
-        return {TVGP: "tvgp", SVGP: "tsvgp", TNNGP: "tnngp"}[type(model)]  # type: ignore[index]
-
-    @property
-    def holds_data(self) -> bool:
-        """Whether the model stores the rows, which one with inducing inputs does not."""
-        return self.method != "tsvgp"
+        return {TVGP: "tvgp", SVGP: "tsvgp", TNNGP: "tnngp"}[type(first_model(self.model))]
 
 
 class Trial(NamedTuple):

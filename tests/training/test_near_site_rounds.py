@@ -12,7 +12,7 @@ from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NoSignal
 from agp.kernels import RBF, Kernel, Matern52
 from agp.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
 from agp.training import why_not_in_turn
-from agp.training._near_sites import settle_sites
+from agp.training._near_sites import begin_sites, settle_sites
 
 ENDED = pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 
@@ -232,9 +232,43 @@ def test_every_library_takes_the_same_rounds(backend):
 def test_sites_settle():
     model = poisson()
     batch = model._batch(X, Y)
-    settled = settle_sites(model, batch, 100)
-    assert_close(settle_sites(settled, batch, 1).site_shift, settled.site_shift, 0.03)
+    settled, height = settle_sites(model, batch, 100)
+    assert_close(settle_sites(settled, batch, 1)[0].site_shift, settled.site_shift, 0.03)
     assert settled._objective(batch)[0] > model._objective(batch)[0]
+    assert height == pytest.approx(float(settled._objective(batch)[0]), rel=0.01)
+
+
+@pytest.mark.parametrize("level", [-3.3, 1.3])
+@pytest.mark.parametrize("variance", [1.0, 30.0, 120.0])
+def test_sites_settle_from_any_prior(variance, level):
+    """At such priors, E[exp(f)] is astronomic, and steps from there would not converge."""
+    rng = np.random.default_rng(3)
+    inputs = rng.uniform(0.0, 6.0, size=(400, 2))
+    counts = rng.poisson(np.exp(1.0 + np.sin(2.0 * inputs[:, :1]))).astype(float)
+    parts = {"kernel": agp.RBF(variance, np.asarray([8.0, 1000.0])), "likelihood": Poisson()}
+    model = TNNGP.from_data(inputs, counts, neighbours=20, mean_function=agp.ConstantMean(level), **parts)
+    batch = model._batch(inputs, counts)
+    settled, height = settle_sites(begin_sites(model, batch), batch, 20)
+    assert height / 400 > -2.3
+    assert np.mean(settled.leave_one_out(counts)) > -2.3
+
+
+def test_labels_that_are_certain_do_not_let_sites_run_away():
+    inputs = np.random.default_rng(4).uniform(0.0, 6.0, size=(400, 2))
+    labels = np.where(np.sin(2.0 * inputs[:, :1]) > 0.0, 1.0, 0.0)
+    parts = {"kernel": agp.Matern32(1e6, 10.0), "likelihood": agp.Bernoulli(link="logit")}
+    model = TNNGP.from_data(inputs, labels, neighbours=20, **parts)
+    batch = model._batch(inputs, labels)
+    settled, _ = settle_sites(begin_sites(model, batch), batch, 40)
+    assert np.mean(settled.leave_one_out(labels)) > -0.5
+    assert np.max(np.abs(settled.site_shift / settled.site_precision)) < 1e3
+
+
+def test_rows_that_rounds_have_not_reached_have_sites(monkeypatch):
+    monkeypatch.setattr("agp.training._near_sites.FEW_ROWS", 100)
+    with pytest.warns(agp.errors.ConvergenceWarning):
+        found = agp.fit(poisson(), X, Y, max_steps=1)
+    assert np.all(found.model.site_precision > 0.0)
 
 
 def test_sites_of_outliers_keep_the_prediction():
