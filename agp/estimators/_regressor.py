@@ -162,7 +162,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     method_
         The name of the method; if `method` is "auto", the method that was selected.
     bound_
-        The bound on the log evidence of the training data.
+        The bound of the model: for most methods, one on the log evidence of the training data.
     history_
         The values that training logged in each step, by name.
     growth_, growth_reason_
