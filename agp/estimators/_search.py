@@ -9,7 +9,14 @@ from agp.kernels import Kernel, White, kernel_or_auto
 from agp.likelihoods import LIKELIHOODS, Gaussian
 from agp.means import ConstantMean
 from agp.models import TNNGP
-from agp.selection import EXACT_ROWS, RegressionResult, fit_near_rows, fit_regression, level_effects
+from agp.selection import (
+    EXACT_ROWS,
+    RegressionResult,
+    fit_near_rows,
+    fit_regression,
+    is_searched_quickly,
+    level_effects,
+)
 from agp.training import fit, fit_growing
 
 
@@ -52,6 +59,8 @@ def takes_near_rows(regressor: Any, rows: int) -> bool:
         or regressor.outputs != "shared"
         or regressor._target_count > 1
     ):
+        return False
+    if not is_searched_quickly(rows, regressor.n_features_in_):
         return False
     kernel = kernel_or_auto(regressor.kernel)
     parts = [] if isinstance(kernel, str) else tree.nodes(kernel, Kernel).values()

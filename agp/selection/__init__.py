@@ -17,7 +17,7 @@ __all__ = [
 # for other subpackages
 from agp.selection._fits import HYPERPARAMETERS, REGRESSION_METHODS
 from agp.selection._level_effects import level_effects
-from agp.selection._near_sites import fit_near_rows
+from agp.selection._near_sites import fit_near_rows, is_searched_quickly
 from agp.selection._signal import NO_SIGNAL_VARIANCE
 from agp.selection._sizes import EXACT_ROWS
 from agp.selection._targets import transform_of

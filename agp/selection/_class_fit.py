@@ -36,7 +36,7 @@ from agp.selection._given import (
     split_name,
     subsample_rows,
 )
-from agp.selection._near_sites import include_rows, train_near_rows
+from agp.selection._near_sites import include_rows, is_searched_quickly, train_near_rows
 from agp.selection._outlook import stages_of_labels
 from agp.selection._sizes import EXACT_ROWS
 from agp.selection._trial import Candidate, ClassificationResult, Found, Trial, first_model
@@ -291,9 +291,10 @@ class ClassFit:
         self.candidates.append(Candidate(name, data.X.shape[0], math.nan, math.nan, held_out=density))
 
     def _takes_near_rows(self, one: Searched, rows: int) -> bool:
-        """Whether a posterior given nearest rows is compared: for many rows, and if all hyperparameters are free."""
-        free = self.plan.priors == "auto" and not self.plan.frozen
-        return free and rows > EXACT_ROWS and not self.watch.is_done and not tree.nodes(one.model.kernel, White)
+        """Whether a posterior given nearest rows is compared: for two classes, many rows, and free hyperparameters."""
+        free = self.plan.priors == "auto" and not self.plan.frozen and not tree.nodes(one.model.kernel, White)
+        many = not self.several and rows > EXACT_ROWS and is_searched_quickly(rows, self.data.X.shape[1])
+        return free and many and not self.watch.is_done
 
     def _of_near_rows(self, one: Searched, rows: Rows, others: Data, density: float) -> None:
         """Keep a posterior given nearest rows, if it predicts the held-out rows better than by `density`."""

@@ -331,7 +331,7 @@ def fit_classification(
        given the others. For three or more classes, the same density chooses a factor of the variances: 1, 1/2 or 1/4.
     4. For more rows, the best kernel is trained further, and q(u) has 256 to 1,024 inducing inputs, which are random
        rows. A tenth of the rows, but at most 2,000, choose their number and the factor of the variances.
-    5. For more than 4,000 rows, they also choose between inducing inputs and nearest rows (`TNNGP`).
+    5. For two classes and more than 4,000 rows, they also choose between inducing inputs and nearest rows (`TNNGP`).
 
     The search runs on the host in float64, and its start is the same for all libraries.
 

@@ -13,6 +13,7 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.bounds import Batch
 from agp.kernels import Kernel
 from agp.models import TNNGP
+from agp.neighbours import TREE_COLUMNS
 from agp.random import generator
 from agp.repairs import collect_reports
 from agp.selection._given import KERNELS, ROUGHEST, with_base
@@ -30,6 +31,8 @@ from agp.training import (
     with_few_in_sets,
 )
 
+MOST_DISTANCES = 1e10
+"""The largest number of rows squared, times the columns, if there are too many columns for a tree."""
 START_SHARE, LEAST_SECONDS = 0.3, 1.0
 """The largest fraction of a time limit for the choice of the start, and the shortest time for training."""
 START_ROWS, START_ROUNDS = 4000, 2
@@ -42,6 +45,11 @@ SHORT = 0.3
 """The lengthscales of the second start, in units of the spread of a column times the square root of their number."""
 NUMBERS, JUDGED_ROWS = (100, 200), 1000
 """The larger numbers of neighbours to compare, and the number of left-out rows by which they are compared."""
+
+
+def is_searched_quickly(rows: int, columns: int) -> bool:
+    """Whether the nearest other rows of all rows are found in less time than W-SVGP takes, as far as sizes tell."""
+    return columns <= TREE_COLUMNS or rows * rows * columns <= MOST_DISTANCES
 
 
 def fit_near_rows(

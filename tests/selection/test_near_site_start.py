@@ -12,7 +12,7 @@ from agp import TNNGP, tree
 from agp.kernels import Matern32
 from agp.likelihoods import Bernoulli, Poisson, StudentT
 from agp.selection import _near_sites as near_sites
-from agp.selection import fit_near_rows
+from agp.selection import fit_near_rows, is_searched_quickly
 from agp.selection._near_sites import choose_neighbours, choose_start
 
 ENDED = pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
@@ -118,6 +118,12 @@ def test_every_library_is_taken(backend):
     expected = fit_near_rows(here, X[rows], Y[rows], kernels=kernels, max_steps=1)
     assert type(found.model.kernel) is type(expected.model.kernel)
     assert_close(backend.numpy(found.model.site_shift), expected.model.site_shift, 1e-4)
+
+
+def test_many_rows_of_many_columns_are_not_searched():
+    assert is_searched_quickly(10**7, 8)
+    assert is_searched_quickly(20_000, 20)
+    assert not is_searched_quickly(50_000, 20)
 
 
 def test_the_trained_model_is_a_model_of_its_class():
