@@ -493,7 +493,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
         targets = convert_targets(y, X, A, self)
         if reset:
-            self._single, self._target_count = targets.ndim == 1, as_columns(targets).shape[1]
+            self._single = targets.ndim == 1
         return as_columns(targets)
 
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:

@@ -57,7 +57,7 @@ def takes_near_rows(regressor: Any, rows: int) -> bool:
         or rows <= EXACT_ROWS
         or given != (None, None, None)
         or regressor.outputs != "shared"
-        or regressor._target_count > 1
+        or not regressor._single
     ):
         return False
     if not is_searched_quickly(rows, regressor.n_features_in_):

@@ -16,7 +16,8 @@ CASES |= {"tnngp": (TNNGP, {})}
 def build(case, place=None):
     kind, options = CASES[case]
     rows = (X, Y) if place is None else (place.array(X), place.array(Y))
-    return kind.from_data(*rows, neighbours=8, **options), rows
+    model = kind.from_data(*rows, neighbours=8, **options)
+    return (model.with_gaussian_sites(rows[1]) if kind is TNNGP else model), rows
 
 
 def stretched(model):
