@@ -172,10 +172,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     # -- training ---------------------------------------------------------------------------------------------------
 
-    def _method(self, rows: int, *, parts: bool) -> str:
+    def _method(self, data: Observations, *, parts: bool) -> str:
         known = self._methods()
         if self.method == "auto":
-            return "wsvgp" if parts else self._usual_method(rows)
+            return "wsvgp" if parts or backend_of(data.X).is_lazy else self._usual_method(data)
         if self.method not in METHODS:
             raise ValueError(unknown_name_message("method", self.method, ["auto", *known]))
         if self.method not in known:
@@ -194,7 +194,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return METHODS[self.method_]
 
     @abstractmethod
-    def _usual_method(self, rows: int) -> str:
+    def _usual_method(self, data: Observations) -> str:
         """Return the method that "auto" selects."""
 
     def _built(
@@ -202,7 +202,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     ) -> Model:
         """Build the untrained model. `variance` is that of the latent functions, by default computed from the data."""
         X = data.X
-        self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).is_lazy)
+        self.method_ = self._method(data, parts=parts)
         self._seed = resolve_seed(self.random_state)
         settings |= {
             "kernel": self._kernel(data, likelihood),

@@ -192,8 +192,8 @@ class GPClassifier(ClassifierMixin, Distribution):
         )
         self._keep_search(result, result.method)
 
-    def _usual_method(self, rows: int) -> str:
-        return "tvgp" if rows <= FULL_ROWS and self._likelihood().latents(1) == 1 else "wsvgp"
+    def _usual_method(self, data: Observations) -> str:
+        return "tvgp" if data.X.shape[0] <= FULL_ROWS and self._likelihood().latents(1) == 1 else "wsvgp"
 
     def _model(self, data: Observations, *, parts: bool) -> Any:
         return self._built(data, self._likelihood(), parts=parts)

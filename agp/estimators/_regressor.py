@@ -394,10 +394,10 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         self._keep_search(result, result.method)
         self._prepare_search()
 
-    def _usual_method(self, rows: int) -> str:
+    def _usual_method(self, data: Observations) -> str:
         if self.outputs != "shared" or not self._single or not self._is_gaussian:
-            return "tnngp" if takes_near_rows(self, rows) else "wsvgp"
-        return "gpr" if rows <= EXACT_ROWS else "sgpr"
+            return "tnngp" if takes_near_rows(self, data) else "wsvgp"
+        return "gpr" if data.X.shape[0] <= EXACT_ROWS else "sgpr"
 
     def _check_grows(self, *, parts: bool) -> None:
         super()._check_grows(parts=parts)
@@ -407,7 +407,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             raise ValueError(f"{asked}; give a number, or use {known}.")
 
     def _model(self, data: Observations, *, parts: bool, constant: bool = False) -> Any:
-        method = METHODS[self._method(data.X.shape[0], parts=parts or backend_of(data.X).is_lazy)]
+        method = METHODS[self._method(data, parts=parts)]
         outputs = self._outputs(data.y.shape[1], separable="outputs" in method.takes and not constant)
         likelihood = self._likelihood(data.y, method)
         if not self._is_gaussian:

@@ -49,18 +49,13 @@ def insert_level_effects(regressor: Any, data: Observations) -> Observations:
     return data._replace(X=asarray_like(inputs, data.X))
 
 
-def takes_near_rows(regressor: Any, rows: int) -> bool:
+def takes_near_rows(regressor: Any, data: Observations) -> bool:
     """Whether the default for noise that is not Gaussian depends on nearest rows."""
+    (rows, columns), several = data.X.shape, regressor.outputs != "shared" or data.y.shape[1] > 1
     given = regressor.num_inducing, regressor.layers, regressor.batch_size
-    if (
-        regressor._is_gaussian
-        or rows <= EXACT_ROWS
-        or given != (None, None, None)
-        or regressor.outputs != "shared"
-        or not regressor._single
-    ):
+    if regressor._is_gaussian or several or given != (None, None, None):
         return False
-    if not is_searched_quickly(rows, regressor.n_features_in_):
+    if rows <= EXACT_ROWS or not is_searched_quickly(rows, columns):
         return False
     kernel = kernel_or_auto(regressor.kernel)
     parts = [] if isinstance(kernel, str) else tree.nodes(kernel, Kernel).values()

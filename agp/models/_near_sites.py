@@ -41,7 +41,8 @@ class TNNGP(WithNeighbours, SiteModel):
     on the pseudo-observations of its k nearest other rows, and so do predictions, in O(k^3) time per row plus the
     search. A site step sets the site of each row to the derivatives of its expected log density, where q(f_n) follows
     from the neighbours and from the row's own site. For log-concave likelihoods, and with all other rows as neighbours,
-    the fixed point of these steps is that of `TVGP`, the optimum of the variational bound.
+    the fixed point of these steps is that of `TVGP`, the optimum of the variational bound, unless labels have
+    probabilities below about 1 %.
 
     The bound is the sum over rows of lower bounds on the log density of a row given the pseudo-observations of its
     neighbours, which is what predictions use. It is not a bound on the evidence. For Gaussian noise and its sites, it

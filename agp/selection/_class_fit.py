@@ -36,12 +36,12 @@ from agp.selection._given import (
     split_name,
     subsample_rows,
 )
-from agp.selection._near_sites import include_rows, is_searched_quickly, train_near_rows
+from agp.selection._near_sites import expected_seconds, include_rows, is_searched_quickly, train_near_rows
 from agp.selection._outlook import stages_of_labels
 from agp.selection._sizes import EXACT_ROWS
 from agp.selection._trial import Candidate, ClassificationResult, Found, Trial, first_model
 from agp.selection._watch import Pieces, Watch
-from agp.training import Progress, Score, why_not_in_turn
+from agp.training import Piece, Progress, Score, why_not_in_turn
 
 ALL_ROWS = 2000
 """The maximum number of rows for a posterior of all rows."""
@@ -136,6 +136,8 @@ class ClassFit:
         """Tell the progress the stages that are expected, and what labels are predicted without the inputs."""
         N, latents = self.data.X.shape[0], self.plan.likelihood.latents(1)
         pieces = stages_of_labels(self._sizes(), N, latents, self._inducing_sizes(N)[-1], exact=exact)
+        if not exact and self._has_many_rows:
+            pieces.append(Piece("neighbours", sum(expected_seconds(N).values())))
         self.watch.expect(pieces, Score("label", self._baseline()))
 
     def _baseline(self) -> float:
@@ -275,7 +277,7 @@ class ClassFit:
                 model = settle_inducing(model, self.batch, LAST_STEPS, **self.how)
             count = len(tree.leaves(model)["process.inducing.Z"])
             self._choose(model, one.name, f"a posterior with {count:,} inducing inputs on", density, spread)
-        if self._takes_near_rows(one, others.X.shape[0]):
+        if self._takes_near_rows(one):
             with self.watch.stage("neighbours", rows.total):
                 self._of_near_rows(one, rows, others, density)
 
@@ -290,11 +292,16 @@ class ClassFit:
         self._see(model, bound)
         self.candidates.append(Candidate(name, data.X.shape[0], math.nan, math.nan, held_out=density))
 
-    def _takes_near_rows(self, one: Searched, rows: int) -> bool:
+    def _takes_near_rows(self, one: Searched) -> bool:
         """Whether a posterior given nearest rows is compared: for two classes, many rows, and free hyperparameters."""
         free = self.plan.priors == "auto" and not self.plan.frozen and not tree.nodes(one.model.kernel, White)
-        many = not self.several and rows > EXACT_ROWS and is_searched_quickly(rows, self.data.X.shape[1])
-        return free and many and not self.watch.is_done
+        return free and self._has_many_rows and not self.watch.is_done
+
+    @property
+    def _has_many_rows(self) -> bool:
+        """Whether there are two classes, and enough rows for nearest rows, which are found quickly."""
+        N, D = self.data.X.shape
+        return not self.several and N > EXACT_ROWS and is_searched_quickly(N, D)
 
     def _of_near_rows(self, one: Searched, rows: Rows, others: Data, density: float) -> None:
         """Keep a posterior given nearest rows, if it predicts the held-out rows better than by `density`."""

@@ -20,6 +20,7 @@ from agp.selection._given import KERNELS, ROUGHEST, with_base
 from agp.selection._trial import exceeds
 from agp.training import (
     FitResult,
+    Piece,
     Progress,
     Turns,
     fit,
@@ -35,6 +36,8 @@ MOST_DISTANCES = 1e10
 """The largest number of rows squared, times the columns, if there are too many columns for a tree."""
 START_SHARE, LEAST_SECONDS = 0.3, 1.0
 """The largest fraction of a time limit for the choice of the start, and the shortest time for training."""
+START_SECONDS, SECONDS = 2e-3, 5e-4
+"""The usual seconds for a row in the choice of the start, and in training."""
 START_ROWS, START_ROUNDS = 4000, 2
 """The largest number of rows for comparing starts, and the number of rounds from each."""
 MOST_ROUNDS, TOLERANCE = 4, 2e-3
@@ -50,6 +53,11 @@ NUMBERS, JUDGED_ROWS = (100, 200), 1000
 def is_searched_quickly(rows: int, columns: int) -> bool:
     """Whether the nearest other rows of all rows are found in less time than W-SVGP takes, as far as sizes tell."""
     return columns <= TREE_COLUMNS or rows * rows * columns <= MOST_DISTANCES
+
+
+def expected_seconds(rows: int) -> dict[str, float]:
+    """Return the usual seconds of the choice of the start, and of training, for the progress."""
+    return {"kernels": START_SECONDS * min(rows, START_ROWS), "training": SECONDS * rows}
 
 
 def fit_near_rows(
@@ -78,7 +86,8 @@ def fit_near_rows(
     began, limit = time.monotonic(), settings.get("max_seconds")
     known: dict[str, Any] = {name: settings.get(name) for name in ("weights", "offset", "noise")}
     batch = model._batch(X, y, **known)
-    with track(settings.pop("progress", False)) as tracker, tracker.inside(max_seconds=limit):
+    pieces = [Piece(name, cost) for name, cost in expected_seconds(model.X.shape[0]).items()]
+    with track(settings.pop("progress", False)) as tracker, tracker.inside(pieces, max_seconds=limit):
         model = with_few_in_sets(model)
         if kernels and not why_not_in_turn(model):
             tracker.begin("kernels")
@@ -86,6 +95,7 @@ def fit_near_rows(
             model = choose_start(model, batch, kernels, seed, lambda: time.monotonic() > over)
         if limit is not None:
             settings["max_seconds"] = max(limit - (time.monotonic() - began), LEAST_SECONDS)
+        tracker.begin("training")
         found = fit(model, X, y, seed=seed, **settings, progress=tracker)  # type: ignore[arg-type]
         late = limit is not None and (not found.converged or time.monotonic() - began > limit)
         model = found.model if late else choose_neighbours(found.model, batch, seed)

@@ -36,7 +36,7 @@ LABEL_ROWS, LABEL_NEIGHBOURS = 3000, 100
 """The same numbers for labels, each of which tells little: with few neighbours, variances would become too large."""
 SITE_NEIGHBOURS = 20
 """The number of neighbours for the sites during training. The last step uses all neighbours, unless the model's sets
-have this number."""
+have fewer."""
 RATE, SWEEPS, FIRST_SWEEPS, SETTLED = 1.0, 10, 20, 0.03
 """The rate of site steps, the largest number of them in a round and in the first round, and the relative change of the
 sites at which they end."""
@@ -96,10 +96,9 @@ def settle_sites(
 ) -> tuple[TNNGP, float]:
     """Return the model after site steps on all rows, until the sites change little, or after `most` steps.
 
-    Also return the bound before the last step that was kept.
-
-    If the bound falls by more than `SLACK` nats per row, the last step is repeated with half its rate: like Newton's
-    method, steps of all rows together may overshoot.
+    If the bound falls by more than `SLACK` nats per row, the last step is repeated with a quarter of its rate: like
+    Newton's method, steps of all rows together may overshoot. Also return the bound before the last step from sites
+    that were kept.
     """
     rate, last = RATE, -math.inf
     kept: Any = None
@@ -206,18 +205,20 @@ def fit_near_sites(
     On Ctrl-C, the result of the last round is raised with `agp.errors.Interrupted`.
     """
     tracker.begin("rounds")
-    turns, width = Turns(most, clock, tracker, memory), 0 if model.sets is None else model.sets.shape[1]
+    turns, N = Turns(most, clock, tracker, memory), model.X.shape[0]
+    all_neighbours = min(model.neighbours, N - 1)
+    width = all_neighbours if model.sets is None else model.sets.shape[1]
     try:
         model = turns.train(model, data, tolerance, seed)
-        if width == SITE_NEIGHBOURS:
+        if width < all_neighbours:
             model = replace(model, sets=model.sets[:, :width])
         else:
             model = settle_sites(model.renew_neighbours(memory=memory), data, 1, memory=memory)[0]
     except KeyboardInterrupt as interrupt:
         raise Interrupted(turns.result(turns.last.renew_neighbours(memory=memory))) from interrupt
-    found = turns.result(model)
     message = f"a round gains less than {tolerance:.2g} nats per row" if turns.converged else limit_of_steps(most)
-    return with_message(found, turns.converged, clock, message)
+    message = "a round lowered the bound, and was undone" if turns.undone else message
+    return with_message(turns.result(model), turns.converged, clock, message)
 
 
 class Turns:
@@ -246,9 +247,11 @@ class Turns:
         self.most, self.watch, self.tracker, self.memory = most, watch, tracker, memory
         self.began, self.steps = time.perf_counter(), 0
         self.trace: dict[str, list[float]] = {"bound": [], "gain": []}
-        self.converged = self.stopped = False
+        self.converged = self.stopped = self.undone = False
         self.given: Any = None
         """The model of all rows before the first round."""
+        self.batch: Any = None
+        """All rows."""
         self.last: Any = None
         """The model of all rows after the last round."""
 
@@ -264,12 +267,12 @@ class Turns:
     def train(self, model: TNNGP, batch: Batch, tolerance: float, seed: int = 0) -> TNNGP:
         """Return the model after rounds on some of the rows, if there are many, and on all rows."""
         N = model.X.shape[0]
-        self.given = self.last = model
+        self.given, self.batch, self.last = model, batch, model
         if not model.priors and N > FEW_ROWS:  # a prior is compared with the densities of all rows
             chosen = np.sort(generator(seed, 37).permutation(N)[:FEW_ROWS])
             some = self.run(*take_rows(model, batch, chosen), FEW_ROUNDS, FEW_GAIN, chosen)
             model = spread_sites(model, some, chosen, batch, memory=self.memory)
-            self.converged = False
+            self.converged = self.undone = False
         return model if self.is_over else self.run(model, batch, self.most, tolerance)
 
     def run(self, model: TNNGP, batch: Batch, rounds: int, tolerance: float, rows: Any = None) -> TNNGP:
@@ -289,7 +292,7 @@ class Turns:
             moved, gain = climb_given_sites(near, batch, chosen, memory=self.memory)
             moved, reached = self._settle(moved, batch, SWEEPS)
             if not reached > height - FALL * N:  # the sites do not follow, so the parameters before are kept
-                self.converged = True
+                self.undone = True
                 break
             near, height = moved, reached
             self._note(near, batch, gain / count, rows)
@@ -313,9 +316,8 @@ class Turns:
         if not math.isfinite(float(bound)):
             raise NonFiniteError("the bound is not finite; try standardised data or float64.", self.result(self.last))
         self.steps += 1
-        self.last = replace(model, neighbours=self.given.neighbours, sets=None)
-        if rows is not None:
-            self.last = replace(put_rows(self.given, self.last, rows), sets=None)
+        whole = model if rows is None else spread_sites(self.given, model, rows, self.batch, memory=self.memory)
+        self.last = replace(whole, neighbours=self.given.neighbours, sets=None)
         self.trace["bound"].append(float(bound))
         self.trace["gain"].append(gain)
         if self.tracker is not None:
@@ -342,12 +344,6 @@ def take_rows(model: TNNGP, batch: Batch, rows: Any) -> tuple[TNNGP, Batch]:
     names = ("X", "site_shift", "site_precision")
     some = {name: B.rows_at(x, rows) for name, x in tree.leaves(model).items() if name in names}
     return replace(model, **some, sets=None), batch.take(lambda x: B.rows_at(x, rows))
-
-
-def put_rows(model: TNNGP, some: TNNGP, rows: Any) -> TNNGP:
-    """Return the model with the parameters of a model of some rows, and with the sites of these rows."""
-    parts = {name: vars(some)[name] for name in ("kernel", "likelihood", "mean_function")}
-    return replace(model, **parts)._with_sites(some.site_shift, some.site_precision, _beside(model, rows))
 
 
 def _beside(model: TNNGP, rows: Any) -> Any:

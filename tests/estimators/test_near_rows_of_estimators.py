@@ -37,6 +37,18 @@ def test_many_counts_take_nearest_rows(fitted):
     assert fitted.score(X[:200], Y[:200]) > 0.3
 
 
+def test_one_target_in_a_column_is_one_target(fitted):
+    found = GPRegressor(likelihood="poisson", **QUICK).fit(X, Y[:, None])
+    assert found.method_ == "tnngp"
+    np.testing.assert_array_equal(found.predict(NEW)[:, 0], fitted.predict(NEW))
+
+
+@pytest.mark.parametrize("kernel", [agp.RBF() + agp.White(), agp.Periodic()], ids=["white", "without groups"])
+def test_kernels_that_nearest_rows_do_not_support_keep_inducing_inputs(kernel):
+    settings = {"max_steps": 1, "random_state": 0, "kernel": kernel}
+    assert GPRegressor(likelihood="poisson", **settings).fit(X, Y).method_ == "wsvgp"
+
+
 def test_they_are_saved_and_loaded(fitted, tmp_path):
     expected = fitted.predict(NEW)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(NEW), expected)

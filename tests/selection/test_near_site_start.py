@@ -20,6 +20,7 @@ RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, size=(400, 2))
 F = 1.0 + np.sin(2.0 * X[:, :1])
 Y = RNG.poisson(np.exp(F)).astype(float)
+KINDS = {"periodic": agp.Periodic(), "rbf": agp.RBF(), "white": agp.RBF() + agp.White()}
 
 
 def poisson(**parts):
@@ -129,3 +130,35 @@ def test_many_rows_of_many_columns_are_not_searched():
 def test_the_trained_model_is_a_model_of_its_class():
     found = fit_near_rows(poisson(), X, Y)
     assert dataclasses.replace(found.model, sets=None).predict(X[:3]).mean.shape == (3, 1)
+
+
+def test_weights_count_in_the_choices():
+    weights = RNG.uniform(0.1, 3.0, len(X))
+    model = poisson(weights=weights)
+    batch = model._batch(X, Y, weights=weights)
+    each = near_sites._densities(model, batch)
+    expected = np.average(model.leave_one_out(Y, weights=weights), weights=weights)
+    assert np.mean(each) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_with_any_kernel_are_fitted(kind, monkeypatch):
+    monkeypatch.setattr("agp.selection._class_fit.EXACT_ROWS", 100)
+    monkeypatch.setattr("agp.selection._fits.ALL_ROWS", 100)
+    labels = 1.0 * (Y > 2.0)
+    found = agp.fit_classification(X, labels, kernel=KINDS[kind])
+    assert found.method in ("tsvgp", "tnngp")
+    assert found.holds_data == (found.method == "tnngp")
+    compared = sum(np.isfinite(one.held_out) for one in found.candidates)
+    assert compared == (2 if kind == "rbf" else 1)
+
+
+def test_labels_with_nearest_rows_include_the_held_out_rows(monkeypatch):
+    monkeypatch.setattr("agp.selection._class_fit.EXACT_ROWS", 100)
+    monkeypatch.setattr("agp.selection._class_fit.LEAST_GAIN", -1.0)
+    monkeypatch.setattr("agp.selection._fits.ALL_ROWS", 100)
+    found = agp.fit_classification(X, 1.0 * (Y > 2.0))
+    assert found.method == "tnngp"
+    assert found.model.X.shape == X.shape
+    assert np.all(found.model.site_precision > 0.0)
+    assert found.log_density > found.baseline

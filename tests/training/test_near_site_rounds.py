@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from helpers import assert_close
+from users_kernel import UsersKernel
 
 import agp
 from agp import TNNGP, to_numpy, tree
@@ -186,10 +187,28 @@ def test_an_interruption_while_some_rows_are_trained_keeps_all_of_them(monkeypat
     for model in (caught.value.result.model, *seen):
         assert model.X.shape == X.shape
         assert np.isfinite(float(model.bound(X, Y)[0]))
+        assert np.all(model.site_precision > 0.0)  # also of rows that were not trained
     # bounds of some rows are scaled to all of them
     found = agp.fit(poisson(), X, Y)
     assert found.converged
     assert_close(np.asarray(found.trace["bound"]), np.full(found.steps, found.trace["bound"][-1]), 0.1)
+
+
+def test_a_round_that_lowers_the_bound_is_undone_and_told(monkeypatch):
+    monkeypatch.setattr("agp.training._near_sites.FALL", -10.0)  # a round must gain 10 nats per row
+    with pytest.warns(ConvergenceWarning, match="a round lowered the bound, and was undone"):
+        found = agp.fit(poisson(), X, Y)
+    assert not found.converged
+    assert found.steps == 0
+    assert_close(found.model.kernel.lengthscale, poisson().kernel.lengthscale, 0.0)
+    assert np.all(found.model.site_precision > 0.0)
+
+
+def test_the_last_step_is_in_the_metric_of_the_trained_kernel():
+    """Also with as many neighbours as the sites have during the rounds."""
+    x, y, _ = counts(columns=2)
+    found = agp.fit(poisson(x, y, neighbours=20), x, y).model
+    np.testing.assert_array_equal(found.sets, found.renew_neighbours().sets)
 
 
 def test_bounds_that_are_not_finite_end_it(monkeypatch):
@@ -285,28 +304,10 @@ def test_sites_of_outliers_keep_the_prediction():
 
 
 @tree.model
-class Own(Kernel):
+class Own(UsersKernel):
     """A kernel of a user, which is not linearised."""
 
     inner: Kernel
-
-    def __call__(self, X, Z=None, /):
-        K, pull = self.inner(X, Z)
-        return K, lambda bar: (tree.cotangent(self, inner=pull(bar)[0]), *pull(bar)[1:])
-
-    def diag(self, X, /):
-        k, pull = self.inner.diag(X)
-        return k, lambda bar: (tree.cotangent(self, inner=pull(bar)[0]), pull(bar)[1])
-
-    def from_data(self, X, variance, /):
-        return Own(self.inner.from_data(X, variance))
-
-    def check(self, width, /):
-        self.inner.check(width)
-
-    @property
-    def floats_per_entry(self):
-        return self.inner.floats_per_entry
 
 
 def test_what_cannot_be_trained_in_turn_is_told():
