@@ -248,6 +248,7 @@ class BoTorchModel(Model, FantasizeMixin):
             leaves = dict(zip(names, arrays, strict=False))
             return f(tree.with_leaves(self._single, leaves), *arrays[len(names) :])
 
+        looped = looped or not self._single.processes[0].fixed_shapes
         for axis in reversed(range(len(batch))):
             one = _along_axis(one, [axis in axes for _, axes in given], batch[axis], looped=looped)
         return one(*(x for x, _ in given))

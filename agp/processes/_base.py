@@ -62,6 +62,11 @@ class Process(MixedPrecision, MultiOutput):
         return 1
 
     @property
+    def fixed_shapes(self) -> bool:
+        """Whether no shape depends on the values of the inputs, which maps such as `torch.func.vmap` require."""
+        return True
+
+    @property
     def correlated(self) -> bool:
         """Whether the outputs are dependent, so that their marginals do not determine the joint distribution."""
         return False
@@ -225,6 +230,10 @@ class Transformed(InputsOf, Process):
 
     takes_inputs_of: ClassVar[str] = "process"
 
+    @property
+    def fixed_shapes(self) -> bool:
+        return self.process.fixed_shapes
+
     def factorise(self) -> tuple[Any, Pullback]:
         factor, pull = self.process.factorise()
         return factor, lambda factor_bar: tree.cotangent(self, process=pull(factor_bar))
@@ -265,6 +274,10 @@ class Composite(Process):
     @property
     def _children(self) -> tuple[Process, ...]:
         return vars(self)[self.children]
+
+    @property
+    def fixed_shapes(self) -> bool:
+        return all(child.fixed_shapes for child in self._children)
 
     def factorise(self) -> tuple[Any, Pullback]:
         found = [child.factorise() for child in self._children]

@@ -144,6 +144,10 @@ class NearestNeighbours(HoldsRows):
         return self.y.shape[1]
 
     @property
+    def fixed_shapes(self) -> bool:
+        return False
+
+    @property
     def count(self) -> int:
         """The number of neighbours that exist."""
         return min(self.neighbours, self.X.shape[0])

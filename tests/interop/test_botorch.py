@@ -40,6 +40,7 @@ MAKE = {
     "wsvgp": lambda: _sparse(agp.SVGP, posterior="whitened"),
     "rsvgp": lambda: _sparse(agp.SVGP),
     "tvgp": lambda: agp.TVGP.from_data(X, Y, likelihood=agp.Gaussian(0.02)),
+    "nngp": lambda: agp.NNGP.from_data(X, Y, likelihood=agp.Gaussian(0.02), neighbours=10),
     "tnngp": lambda: agp.TNNGP.from_data(X, Y, likelihood=agp.Gaussian(0.02), neighbours=10),
     "cagp": lambda: agp.CaGP.from_data(X, Y, num_actions=5),
     "bernoulli": lambda: _sparse(agp.SVGP, 1.0 * (Y > 0.5), likelihood=agp.Bernoulli(), posterior="whitened"),
@@ -48,7 +49,7 @@ MAKE = {
     "separate": lambda: _sparse(agp.SVGP, PAIR, outputs="separate", posterior="whitened"),
     "coregionalised": lambda: _sparse(agp.SVGP, PAIR, outputs=agp.Coregionalised(latents=2), posterior="whitened"),
 }
-GROWS = ("gpr", "sgpr", "wsvgp", "rsvgp", "tvgp", "gpr-pair", "shared", "separate")
+GROWS = ("gpr", "sgpr", "wsvgp", "rsvgp", "tvgp", "nngp", "gpr-pair", "shared", "separate")
 """Those to which further data come."""
 MODELS = {}
 
