@@ -15,7 +15,7 @@ from agp.linalg import cholesky, lower_of, relative_cholesky_pullback
 from agp.models._base import WithInducing
 from agp.models._neighbours import NEIGHBOURS, WithNeighbours
 from agp.models._parts import ExactParts, SparseParts
-from agp.models._regression import Regression, WithData, check_without_white, prepare_regression
+from agp.models._regression import Regression, WithData, prepare_regression
 from agp.models._start import Observed, exact_parts, held_in_memory, initialise_model, sparse_parts
 from agp.processes import NearestNeighbours, Process, near_search, ordered_rows
 from agp.repairs import public
@@ -30,15 +30,6 @@ class NearRegression(WithNeighbours, WithData, Regression):
     sets: Array | None = tree.constant(default=None, optional=True)
     neighbours: int = NEIGHBOURS
     seed: int = 0
-
-    def _check(self, batch: Batch, /) -> None:
-        super()._check(batch)
-        self._check_neighbours()
-
-    def _check_neighbours(self) -> None:
-        """Raise ValueError if there is no neighbour, or if the kernel has white noise."""
-        check_whole("neighbours", self.neighbours)
-        check_without_white(type(self), self.kernel, self.X)
 
     @property
     def _left_out(self) -> bool:

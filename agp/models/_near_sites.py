@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, row_numbers
-from agp.bounds import Batch, Cavity, expected_row_density, near_cavities, near_site_bound, site_noise, with_row_noise
+from agp.bounds import Batch, Cavity, expected_row_density, near_cavities, near_site_bound, site_noise
 from agp.checks import check_whole
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
@@ -13,7 +13,6 @@ from agp.means import Mean, ZeroMean
 from agp.models._near_regression import NNGP
 from agp.models._neighbours import NEIGHBOURS, WithNeighbours
 from agp.models._parts import ExactParts
-from agp.models._regression import check_without_white
 from agp.models._sites import SiteModel, zero_sites
 from agp.models._start import exact_parts, held_in_memory, initialise_model, prepare_data
 from agp.posteriors import SiteGradients, limit_sites
@@ -121,14 +120,6 @@ class TNNGP(WithNeighbours, SiteModel):
         model._check_missing()
         model._check_neighbours()
         return initialise_model(model.renew_neighbours())
-
-    def _check(self, batch: Batch, /) -> None:
-        super()._check(batch)
-        self._check_neighbours()
-
-    def _check_neighbours(self) -> None:
-        check_whole("neighbours", self.neighbours)
-        check_without_white(type(self), self.kernel, self.X)
 
     def _find_sets(self, rows: Array | None = None, *, memory: float | None = None) -> Array:
         return self._find_others(rows, memory)[1]
@@ -255,8 +246,7 @@ class TNNGP(WithNeighbours, SiteModel):
         cavity = self._cavities(batch.rows, memory)[1]
         mean = cavity.mean + self.mean_function(batch.X)[0]
         variance = backend_of(mean).xp.broadcast_to(cavity.variance[:, None], mean.shape)
-        mean = mean if batch.offset is None else mean + batch.offset
-        return with_row_noise(self.likelihood, batch.noise).predictive_log_density(mean, variance, batch.y)
+        return self._densities(mean, variance, batch)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 

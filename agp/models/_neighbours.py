@@ -6,9 +6,11 @@ from typing import Any, ClassVar, Self
 
 from agp.backend import Array, backend_of, row_numbers
 from agp.bounds import Batch
+from agp.checks import check_whole
 from agp.chunking import cached_rows, check_memory, rows_within
 from agp.kernels import Kernel
 from agp.models._base import Model
+from agp.models._regression import check_without_white
 from agp.processes import near_search
 from agp.repairs import public
 
@@ -28,6 +30,15 @@ class WithNeighbours(Model):
     """The number k of neighbours."""
 
     _searches_rows: ClassVar[bool] = True
+
+    def _check(self, batch: Batch, /) -> None:
+        super()._check(batch)
+        self._check_neighbours()
+
+    def _check_neighbours(self) -> None:
+        """Raise ValueError if there is no neighbour, or if the kernel has white noise."""
+        check_whole("neighbours", self.neighbours)
+        check_without_white(type(self), self.kernel, self.X)
 
     @abstractmethod
     def _find_sets(self, rows: Array | None = None, *, memory: float | None = None) -> Array:

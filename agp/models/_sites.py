@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.bounds import Batch, row_site_gradients
+from agp.bounds import Batch, row_site_gradients, with_row_noise
 from agp.checks import check_inputs, check_like
 from agp.chunking import row_ranges, tile_rows
 from agp.kernels import Kernel
@@ -105,6 +105,11 @@ class SiteModel(Model, SiteHolder):
             parts.append(row_site_gradients(self.likelihood, *at, some, own, shared=True))
         alpha, beta = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
         return alpha, beta
+
+    def _densities(self, mean: Array, variance: Array, batch: Batch) -> Array:
+        """Return the log densities [B] of the targets of a batch, for f with means and variances [B, P]."""
+        mean = mean if batch.offset is None else mean + batch.offset
+        return with_row_noise(self.likelihood, batch.noise).predictive_log_density(mean, variance, batch.y)
 
     def _site_step(
         self,

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.bounds import Batch, expected_row_density, with_row_noise
+from agp.bounds import Batch, expected_row_density
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
@@ -151,8 +151,7 @@ class TVGP(SiteModel):
         batch = self._batch(self.X, y, weights=weights, offset=offset, noise=noise)
         (mu, var, _), _ = moments_of_sites(self.kernel(self.X)[0], self.site_shift, self.site_precision)
         mean, variance = self._without_own_site(mu, var, batch.weights)
-        mean = mean if batch.offset is None else mean + batch.offset
-        return with_row_noise(self.likelihood, batch.noise).predictive_log_density(mean, variance, batch.y)
+        return self._densities(mean, variance, batch)
 
     def _without_own_site(self, mu: Array, var: Array, weights: Array | None) -> tuple[Array, Array]:
         """Return the moments [N, P] of f at the rows, each without an observation, given those of q(f - h)."""
