@@ -1,7 +1,7 @@
 """Compare maps of the globe: agp with unit vectors and with plain degrees, boosting, and GPBoost.
 
-    python docs/examples/map.py --rows 100000
-    python docs/examples/map.py --rows 100000 --models gpboost
+    python docs/examples/map.py
+    python docs/examples/map.py --models gpboost
 
 The rows are the synthetic gravity anomalies of docs/tutorials/map.md. Every tenth revolution of the satellite is held
 out. For each model, the script prints the CPU time of the fit and of the predictions, the RMSE of the mean from the
@@ -118,7 +118,7 @@ def compare(rows, names):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=111_000)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["sphere", "degrees", "boosting"])
     options = parser.parse_args()
     compare(options.rows, options.models)
