@@ -49,7 +49,7 @@ MAKE = {
     "separate": lambda: _sparse(agp.SVGP, PAIR, outputs="separate", posterior="whitened"),
     "coregionalised": lambda: _sparse(agp.SVGP, PAIR, outputs=agp.Coregionalised(latents=2), posterior="whitened"),
 }
-GROWS = ("gpr", "sgpr", "wsvgp", "rsvgp", "tvgp", "nngp", "gpr-pair", "shared", "separate")
+GROWS = ("gpr", "sgpr", "wsvgp", "rsvgp", "tvgp", "nngp", "tnngp", "gpr-pair", "shared", "separate")
 """Those to which further data come."""
 MODELS = {}
 
