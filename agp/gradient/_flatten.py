@@ -3,11 +3,13 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.checks import check_like
+from agp.priors import fixed_entries
 from agp.repairs import public
 from agp.tree import LOWER
 
@@ -25,6 +27,9 @@ class Unflatten(Generic[T]):
         The model that provides the settings, and the leaves that are not in the vector.
     names
         The parameters in the vector, in this order.
+    frozen
+        Patterns of single entries that are not in the vector, such as ``kernel.lengthscale[0]``. Entries that the
+        model's priors fix (`agp.priors.Fixed`) are not in it either.
 
     Raises
     ------
@@ -33,14 +38,25 @@ class Unflatten(Generic[T]):
         size, library, dtype and device of the parameters.
     """
 
-    def __init__(self, model: T, names: Iterable[str]) -> None:
+    def __init__(self, model: T, names: Iterable[str], frozen: tuple[str, ...] = ()) -> None:
         by_name = {leaf.name: leaf for leaf in tree.describe(model)}
         self.model = model
-        self.leaves: tuple[tree.Leaf, ...] = tuple(by_name[name] for name in names)
+        fixed = fixed_entries(model, frozen)
+        counts = {name: math.prod(by_name[name].value.shape) for name in names}
+        self._inside = {
+            name: [i for i in range(count) if i not in fixed[name]] for name, count in counts.items() if name in fixed
+        }
+        """The places of the entries in the vector, for leaves of which some entries are fixed."""
+        self.leaves: tuple[tree.Leaf, ...] = tuple(
+            by_name[name] for name in counts if self._inside.get(name, [0]) != []
+        )
         """The parameters in the vector."""
         for leaf in self.leaves:
             check_like(leaf.name, leaf.value, self.leaves[0].name, self.leaves[0].value)
-        ends = list(itertools.accumulate(math.prod(leaf.value.shape) for leaf in self.leaves))
+        sizes = (len(self._inside.get(leaf.name, ())) or math.prod(leaf.value.shape) for leaf in self.leaves)
+        ends = list(itertools.accumulate(sizes))
+        self.entries: tuple[int, ...] = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+        """The number of entries of each of these parameters."""
         self.size: int = ends[-1]
         """The length n of the vector."""
         self._ranges = list(zip([0, *ends], ends, strict=False))
@@ -48,8 +64,12 @@ class Unflatten(Generic[T]):
     @property
     def names(self) -> tuple[str, ...]:
         """The name of each entry [n] of the vector, such as "kernel.variance" or "kernel.lengthscale[1]"."""
-        places = ((leaf.name, itertools.product(*map(range, leaf.value.shape))) for leaf in self.leaves)
-        return tuple(f"{name}{list(place) or ''}" for name, inside in places for place in inside)
+        found = []
+        for leaf in self.leaves:
+            places = list(itertools.product(*map(range, leaf.value.shape)))
+            kept = [places[i] for i in self._inside[leaf.name]] if leaf.name in self._inside else places
+            found += [f"{leaf.name}{list(place) or ''}" for place in kept]
+        return tuple(found)
 
     @public(repairs=False, context=False, ignore="underflow")
     def __call__(self, vector: Array, /) -> T:
@@ -60,11 +80,22 @@ class Unflatten(Generic[T]):
         check_like("vector", vector, self.leaves[0].name, self.leaves[0].value)
         if tuple(vector.shape) != (self.size,):
             raise ValueError(f"vector has shape {tuple(vector.shape)}, but must have shape ({self.size},).")
-        xp = backend_of(vector).xp
-        return {
-            leaf.name: xp.reshape(vector[start:end], tuple(leaf.value.shape))
-            for leaf, (start, end) in zip(self.leaves, self._ranges, strict=True)
-        }
+        xp, found = backend_of(vector).xp, {}
+        for leaf, (start, end) in zip(self.leaves, self._ranges, strict=True):
+            part = vector[start:end]
+            if (inside := self._inside.get(leaf.name)) is not None:
+                before = xp.reshape(self._given[leaf.name], (-1,))
+                count = before.shape[0]
+                where = [*range(count)]
+                for k, place in enumerate(inside):
+                    where[place] = count + k
+                part = xp.take(xp.concat([before, part]), asarray_like(where, vector))
+            found[leaf.name] = xp.reshape(part, tuple(leaf.value.shape))
+        return found
+
+    @cached_property
+    def _given(self) -> dict[str, Array]:
+        return tree.unconstrain(self.model)
 
     def vector(self, raw: Mapping[str, Array], /) -> Array:
         """Concatenate raw leaves, or their gradient from `agp.value_and_gradient`, to a vector [n].
@@ -76,7 +107,7 @@ class Unflatten(Generic[T]):
         KeyError
             If a leaf is missing.
         """
-        parts = [raw[leaf.name] for leaf in self.leaves]
+        parts = [self._entries(leaf.name, raw[leaf.name]) for leaf in self.leaves]
         xp = backend_of(parts[0]).xp
         return xp.concat([xp.reshape(x, (-1,)) for x in parts])
 
@@ -97,10 +128,25 @@ class Unflatten(Generic[T]):
             raise ValueError(
                 f"the entries of {names} above the diagonal have no effect; freeze {names} in agp.flatten."
             )
-        raw = self.raw(vector)
-        terms = {leaf.name: leaf.log_jacobian(raw[leaf.name]) for leaf in self.leaves}
-        slopes = self.vector({name: slope for name, (_, slope) in terms.items()})
-        return sum(value for value, _ in terms.values()), lambda bar=1.0: bar * slopes
+        raw, values, slopes = self.raw(vector), [], []
+        for leaf in self.leaves:
+            unit = leaf.unit
+            if unit is not None and leaf.name in self._inside:
+                unit = self._entries(leaf.name, backend_of(unit).xp.broadcast_to(unit, leaf.value.shape))
+            value, slope = leaf._replace(unit=unit).log_jacobian(self._entries(leaf.name, raw[leaf.name]))
+            values.append(value)
+            slopes.append(slope)
+        xp = backend_of(vector).xp
+        slope = xp.concat([xp.reshape(x, (-1,)) for x in slopes])
+        return sum(values), lambda bar=1.0: bar * slope
+
+    def _entries(self, name: str, x: Array) -> Array:
+        """Return the entries of a leaf that are in the vector: [k], or the leaf itself if these are all."""
+        inside = self._inside.get(name)
+        if inside is None:
+            return x
+        xp = backend_of(x).xp
+        return xp.take(xp.reshape(x, (-1,)), asarray_like(inside, x))
 
 
 @public(repairs=False, context=False, ignore="underflow")
@@ -115,8 +161,9 @@ def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unfla
     model
         A model, or a part of one.
     frozen
-        One or several patterns of leaf names, such as ``"Z"`` or ``("Z", "likelihood.*")``. Matching leaves do not
-        change and are not in the vector.
+        One or several patterns of leaf names, such as ``"Z"`` or ``("Z", "likelihood.*")``, or of single entries, such
+        as ``"kernel.lengthscale[0]"``. What matches does not change and is not in the vector, and neither is what the
+        model's priors fix (`agp.priors.Fixed`). Other limits (`agp.priors.Between`) do not apply to the vector.
 
     Returns
     -------
@@ -152,21 +199,24 @@ def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unfla
         raise ValueError(
             f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
         )
-    unflatten = Unflatten(model, unfrozen(model, tree.patterns(frozen)))
+    names = tree.patterns(frozen)
+    unflatten = Unflatten(model, unfrozen(model, names), names)
     raw = tree.unconstrain(model)
     return unflatten.vector({leaf.name: raw[leaf.name] for leaf in unflatten.leaves}), unflatten
 
 
 def unfrozen(model: Any, frozen: tuple[str, ...], /) -> list[str]:
-    """Return the names of the parameters that no pattern matches.
+    """Return the names of the parameters with entries that no pattern matches, and that the priors do not fix.
 
     Raise ValueError if a pattern matches nothing, or if no parameter is left.
     """
     parameters = tree.leaves(model, "parameter")
     for pattern in frozen:
-        if not any(tree.matches(name, pattern) for name in [*parameters, *tree.leaves(model, "auxiliary")]):
+        whole = tree.whole_pattern(pattern)
+        if not any(tree.matches(name, whole) for name in [*parameters, *tree.leaves(model, "auxiliary")]):
             raise ValueError(tree.no_match_message(pattern, parameters))
-    moving = [name for name in parameters if not any(tree.matches(name, pattern) for pattern in frozen)]
+    fixed = fixed_entries(model, frozen)
+    moving = [name for name, x in parameters.items() if name not in fixed or len(fixed[name]) < math.prod(x.shape)]
     if not moving:
         why = f"every parameter is frozen by {', '.join(frozen)}" if frozen else "the model has no parameters"
         raise ValueError(f"{why}, so the vector would be empty.")

@@ -298,17 +298,17 @@ class Kernel(Stackable, tree.Part, ABC):
         return found
 
     def __add__(self, other: Any) -> "Sum":
-        from agp.kernels._composites import Sum, parts_of  # subclasses
+        from agp.kernels._composites import Sum  # a subclass
 
         if not isinstance(other, Kernel):
             return _refuse_operand(other, "the other term of a sum")
-        return Sum((*parts_of(self, Sum), *parts_of(other, Sum)))
+        return Sum.of(self, other)
 
     def __mul__(self, other: Any) -> "Product | Scaled":
-        from agp.kernels._composites import Product, Scaled, multiplier_of, parts_of  # subclasses
+        from agp.kernels._composites import Product, Scaled, multiplier_of  # subclasses
 
         if isinstance(other, Kernel):
-            return Product((*parts_of(self, Product), *parts_of(other, Product)))
+            return Product.of(self, other)
         if not isinstance(other, numbers.Real):
             return _refuse_operand(other, "the other factor of a product")
         return Scaled(multiplier_of(other), self)

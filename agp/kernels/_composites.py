@@ -4,7 +4,7 @@ import functools
 import math
 import numbers
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -24,8 +24,24 @@ from agp.kernels._stacks import add_stacks, multiply_stacks, spread_scalars
 from agp.tree import POSITIVE
 
 
-def parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:
-    return kernel.parts if isinstance(kernel, cls) else (kernel,)
+def _repeated_parts(parts: tuple[Kernel, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the paths of the first occurrence of each kernel object, and of each further one."""
+    seen: dict[int, str] = {}
+    done = "\n"
+    for i, part in enumerate(parts):
+        for inside, node in tree.nodes(part, Kernel).items():  # parents before children
+            path = tree.join_path(f"parts.{i}", inside)
+            if path.startswith(f"{done}."):
+                continue
+            if (first := seen.setdefault(id(node), path)) != path:
+                done = path
+                yield first, path
+
+
+def _shift(path: str, count: int) -> str:
+    """Return the path of a part after `count` parts have been put before the first one."""
+    number, dot, rest = path.removeprefix("parts.").partition(".")
+    return f"parts.{int(number) + count}{dot}{rest}"
 
 
 def _variance_at_origin(kernel: Kernel, beside: Array) -> Array:
@@ -44,6 +60,7 @@ def evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback
 class _Composite(Kernel):
     # base class for sums and products: each part receives a cotangent, and the inputs receive the total
     parts: tuple[Kernel, ...]
+    ties: tuple[tuple[str, str], ...] = tree.ties()
     takes_groups: ClassVar[bool] = True
     _join: ClassVar[Callable[[Any, list[Linearisation]], Linearisation]]
 
@@ -53,6 +70,23 @@ class _Composite(Kernel):
             raise TypeError(f"parts of {name} is {self.parts!r}, but must be a tuple of kernels, such as (RBF(),).")
         for i, part in enumerate(self.parts):
             check_instance(f"parts[{i}]", part, Kernel)
+        object.__setattr__(self, "ties", (*self.ties, *_repeated_parts(self.parts)))
+
+    @classmethod
+    def of(cls, *kernels: Kernel) -> Self:
+        """Join kernels; those of this class are replaced by their parts."""
+        parts: list[Kernel] = []
+        ties: list[tuple[str, str]] = []
+        for kernel in kernels:
+            nested = isinstance(kernel, cls)
+            if nested:
+                ties += [(_shift(first, len(parts)), _shift(other, len(parts))) for first, other in kernel.ties]
+            parts += kernel.parts if nested else (kernel,)
+        return cls(tuple(parts), ties=tuple(ties))
+
+    def _with_parts(self, parts: Iterable[Kernel]) -> Self:
+        """Return the composition of other parts, in which the same parts are equal."""
+        return tree.equalise(type(self)(tuple(parts), ties=self.ties))
 
     def _pull_parts(self, pulls: list[Pullback], part_bars: Iterable[Array]) -> tuple[Any, ...]:
         bars: list[Any] = []
@@ -145,9 +179,11 @@ class Sum(_Composite):
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         share = variance / len(self.parts)
-        return type(self)(tuple(part.from_data(X, share) for part in self.parts))
+        return self._with_parts(part.from_data(X, share) for part in self.parts)
 
     def scale_by(self, factor: Array | float, /) -> Kernel:
+        if self.ties:  # a part of another may be equal to a part that is scaled as a whole
+            return Scaled(factor, self)  # type: ignore[arg-type]
         return type(self)(tuple(part.scale_by(factor) for part in self.parts))
 
     def inverse_scales(self, width: int, /) -> Array | None:
@@ -202,11 +238,11 @@ class Product(_Composite):
     def from_data(self, X: Array, variance: float, /) -> Self:
         first = next((i for i, part in enumerate(self.parts) if _has_variance(part)), 0)
         shares = (variance if i == first else 1.0 for i in range(len(self.parts)))
-        return type(self)(tuple(part.from_data(X, share) for part, share in zip(self.parts, shares, strict=True)))
+        return self._with_parts(part.from_data(X, share) for part, share in zip(self.parts, shares, strict=True))
 
     def scale_by(self, factor: Array | float, /) -> Kernel:
         first, *others = self.parts
-        return type(self)((first.scale_by(factor), *others))
+        return Scaled(factor, self) if self.ties else type(self)((first.scale_by(factor), *others))  # type: ignore[arg-type]
 
     def inverse_scales(self, width: int, /) -> Array | None:
         """Return the factors for which squared distances are the sums of those of all parts that have factors."""

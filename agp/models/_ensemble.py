@@ -12,7 +12,7 @@ from agp.checks import check_equal
 from agp.errors import count_of
 from agp.likelihoods import Likelihood
 from agp.models._base import Model
-from agp.priors import Priors
+from agp.priors import Priors, has_densities
 from agp.processes import Averaged, check_average
 from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
@@ -134,7 +134,7 @@ class Ensemble(OfModels):
 
     def _check(self, batch: Batch, /) -> None:
         for i, model in enumerate(self.models):
-            if model.priors:
+            if has_densities(model):
                 raise ValueError(
                     f"models[{i}] has priors, which an Ensemble does not use in training; train the models before you "
                     "average them, or pass priors= to Ensemble instead."

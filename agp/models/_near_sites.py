@@ -265,7 +265,8 @@ class TNNGP(WithNeighbours, SiteModel):
         xp, parts = backend_of(y).xp, {"sets": self.sets, "neighbours": self.neighbours, "among": "others"}
         none = Gaussian(xp.zeros((), **like(y)))
         names = [name for name in tree.leaves(self, "parameter") if not name.startswith("likelihood.")]
-        priors = tuple(pair for pair in self.priors if any(tree.matches(name, pair[0]) for name in names))
+        wholes = [(tree.whole_pattern(pair[0]), pair) for pair in self.priors]
+        priors = tuple(pair for whole, pair in wholes if any(tree.matches(name, whole) for name in names))
         known: dict[str, Any] = {"noise": noise[:, None], "mean_function": self.mean_function, "priors": priors}
         return NNGP(self.kernel, none, X=self.X, y=y, **known, **parts)
 

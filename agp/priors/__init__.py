@@ -1,13 +1,27 @@
 """Priors on parameters. Training maximises the sum of the bound and the log prior, which gives a MAP estimate.
 
 Densities refer to constrained values, such as the lengthscale, without a Jacobian. The estimate therefore does not
-depend on the transformation that enforces the constraint.
+depend on the transformation that enforces the constraint. `Between` and `Fixed` limit parameters instead.
 """
 
 from agp.priors._densities import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Prior, Relative
+from agp.priors._limits import Between, Fixed
 from agp.priors._model import log_prior
 
-__all__ = ["Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Prior", "Relative", "log_prior"]
+__all__ = [
+    "Between",
+    "Fixed",
+    "Gamma",
+    "HalfCauchy",
+    "HalfNormal",
+    "InverseGamma",
+    "LogNormal",
+    "Normal",
+    "Prior",
+    "Relative",
+    "log_prior",
+]
 
 # for other subpackages
-from agp.priors._model import Priors, as_priors, assign_priors, check_priors
+from agp.priors._limits import fixed_entries, held_leaves, limits_of, restrict
+from agp.priors._model import Priors, as_priors, assign_priors, check_priors, has_densities, with_priors

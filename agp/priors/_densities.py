@@ -25,6 +25,8 @@ class Prior(ABC):
 
     positive: ClassVar[bool] = True
     """Whether the density is zero for numbers that are not positive."""
+    is_density: ClassVar[bool] = True
+    """False for `Between` and `Fixed`, which limit a parameter."""
     real_arguments: ClassVar[tuple[str, ...]] = ()
     """The names of the arguments that need not be positive."""
 
@@ -113,8 +115,10 @@ class Relative(Prior):
     prior: Prior
 
     def __post_init__(self) -> None:
-        if not isinstance(self.prior, Prior):
-            raise TypeError(f"prior is {self.prior!r}, but must be an instance of agp.priors.Prior.")
+        if not isinstance(self.prior, Prior) or not self.prior.is_density:
+            raise TypeError(
+                f"prior is {self.prior!r}, but must be a density of agp.priors, such as LogNormal(0.0, 1.0)."
+            )
 
     @property
     def positive(self) -> bool:  # type: ignore[override]

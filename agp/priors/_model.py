@@ -1,12 +1,17 @@
 """The log prior of a model, from its `priors` field."""
 
+import dataclasses
+import math
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.priors._densities import Prior
+from agp.priors._limits import ByEntry, Limit, check_limit, limits_of
 from agp.tree import POSITIVE
+
+M = TypeVar("M")
 
 Priors: TypeAlias = tuple[tuple[str, Prior], ...]
 """Pairs of a leaf-name pattern and a prior, the type of a model's `priors` field."""
@@ -36,17 +41,31 @@ def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, 
     return pairs
 
 
+def with_priors(model: M, priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]], /) -> M:
+    """Return the model with these priors instead of its own; the errors are those of `log_prior`."""
+    model = dataclasses.replace(model, priors=as_priors(priors))  # type: ignore[type-var]
+    check_priors(model)
+    return model
+
+
+def has_densities(model: Any, /) -> bool:
+    """Whether a model has priors that are densities, not only limits."""
+    return any(prior.is_density for _, prior in model.priors)
+
+
 def check_priors(model: Any, /) -> None:
     """Raise an error unless a model's `priors` fit its parameters; the errors are those of `log_prior`."""
     assign_priors(model)
+    limits_of(model)
 
 
 def log_prior(model: Any, /) -> tuple[Array, Pullback]:
     """Return the log density (0-d) of a model's parameters under its priors, and its pullback ``bar=1.0 -> model_bar``.
 
     `model.priors` contains (pattern, prior) pairs. Patterns match leaf names, as in the groups of `agp.updates.Adam`.
-    The first pattern that matches a parameter determines its prior. Parameters without a prior contribute 0. Entries
-    are independent. Densities refer to constrained values, without a Jacobian.
+    The first density whose pattern matches a parameter determines its prior. A pattern may name a single entry, such
+    as ``kernel.lengthscale[0]``. Parameters without a prior contribute 0, and limits do not count. Entries are
+    independent. Densities refer to constrained values, without a Jacobian.
 
     Raises
     ------
@@ -75,17 +94,30 @@ def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
     pairs = as_priors(model.priors)
     parameters = [leaf for leaf in tree.describe(model) if leaf.role == "parameter"]
     for pattern, _ in pairs:
-        matching = [leaf for leaf in parameters if tree.matches(leaf.name, pattern)]
+        matching = [leaf for leaf in parameters if tree.matches(leaf.name, tree.whole_pattern(pattern))]
         if not matching:
             said = tree.no_match_message(pattern, [leaf.name for leaf in parameters])
             raise ValueError(f"priors has the key {pattern!r}, but {said}")
-    found_priors = []
+    found = []
     for leaf in parameters:
-        found = next(((pattern, prior) for pattern, prior in pairs if tree.matches(leaf.name, pattern)), None)
-        if found is not None:
-            _check_fit(leaf, *found)
-            found_priors.append((leaf, found[1]))
-    return found_priors
+        matching = [pair for pair in pairs if tree.matches(leaf.name, tree.whole_pattern(pair[0]))]
+        for pattern, prior in matching:
+            _check_fit(leaf, pattern, prior)
+        densities = [(pattern, prior) for pattern, prior in matching if prior.is_density]
+        if densities:
+            first, prior = densities[0]
+            found.append((leaf, prior if tree.whole_pattern(first) == first else _by_entry(leaf, densities)))
+    return found
+
+
+def _by_entry(leaf: tree.Leaf, densities: list[tuple[str, Prior]]) -> ByEntry:
+    """Return the prior of a leaf in which the first matching density applies to each entry."""
+    free, parts = set(range(math.prod(leaf.value.shape))), []
+    for pattern, prior in densities:
+        entries = tree.entries_matching(leaf.name, tuple(leaf.value.shape), pattern)
+        parts.append((prior, tuple(i for i in entries if i in free)))
+        free.difference_update(entries)
+    return ByEntry(tuple(part for part in parts if part[1]))
 
 
 def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
@@ -94,6 +126,8 @@ def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
             f"{pattern!r} matches {leaf.name}, which is a part of q(u) and cannot have a prior; "
             "set priors on parameters of the kernel, the likelihood or the mean function, or on Z."
         )
+    if isinstance(prior, Limit):
+        check_limit(leaf, pattern, prior)
     if prior.positive and not isinstance(leaf.constraint, type(POSITIVE)):
         raise ValueError(
             f"{prior} is defined only for positive numbers, but {pattern!r} matches {leaf.name}, which is "

@@ -14,7 +14,7 @@ from agp.errors import NotPositiveDefiniteError
 from agp.gradient import unfrozen
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Stationary, Sum
 from agp.models import TVGP
-from agp.priors import assign_priors
+from agp.priors import assign_priors, fixed_entries, held_leaves
 from agp.selection._climb import beside
 from agp.selection._given import Columns, Data
 from agp.training import Coordinates, expand_priors
@@ -65,7 +65,9 @@ class LaplaceLoss:
     """
 
     def __init__(self, model: TVGP, data: Data, *, tied: bool, priors: bool, frozen: tuple[str, ...] = ()) -> None:
-        self.coordinates = Coordinates(model, free_names(model, frozen))
+        self.coordinates = Coordinates(model, free_names(model, frozen), frozen)
+        pairs = zip(self.coordinates.leaves, self.coordinates.places, strict=True)
+        self._places = {leaf.name: places for leaf, places in pairs}
         self.origin = self.coordinates.vector_of(model)
         self.batch = model._batch(data.X, data.y, weights=data.weights)
         sizes = [1] * len(self.origin) if not tied else self.coordinates.sizes
@@ -84,6 +86,12 @@ class LaplaceLoss:
         """Return the changes of the logarithms that lead to a model, in which tied parameters have one factor."""
         _, first = np.unique(self.groups, return_index=True)
         return (self.coordinates.vector_of(model) - self.origin)[first]
+
+    def limits(self) -> list[tuple[float, float]]:
+        """Return the smallest and the largest changes."""
+        low, high = (np.clip(limit - self.origin, -FARTHEST, FARTHEST) for limit in self.coordinates.limits)
+        of = [self.groups == group for group in range(len(self.precisions))]
+        return [(float(np.max(low[each])), float(np.min(high[each]))) for each in of]
 
     def __call__(self, change: Any) -> tuple[float, Any]:
         model = self.coordinates.model_at(self.origin + change[self.groups])
@@ -113,12 +121,13 @@ class LaplaceLoss:
         self.weights, evidence = found.weights, float(found.value)
         bars = tree.leaves(tree.cotangent(model, kernel=pull_kernel(pull(1.0))[0]))
         scales = self.coordinates.scales_at(model)
-        slopes = {leaf.name: np.ravel(scales[leaf.name] * bars[leaf.name]) for leaf in self.coordinates.leaves}
+        entries = np.concatenate([np.ravel(scales[name] * bars[name]) for name in sorted(scales)])
+        slope = self.coordinates.fold(entries)
         for leaf, density, first, _ in expand_priors(model, self.priors):
             evidence += density
-            if leaf.name in slopes:
-                slopes[leaf.name] = slopes[leaf.name] + first
-        return evidence, np.concatenate([slopes[leaf.name] for leaf in self.coordinates.leaves])
+            if (places := self._places.get(leaf.name)) is not None:
+                slope[places] += self.coordinates.take(leaf.name, first)
+        return evidence, slope
 
 
 def start_model(start: Start, data: Data, likelihood: Any, priors: Any) -> Searched:
@@ -134,11 +143,12 @@ def free_names(model: TVGP, frozen: tuple[str, ...]) -> list[str]:
 
     Raise ValueError if a pattern matches nothing.
     """
-    patterns = (*frozen, *sorted(tree.zero_leaves(model)))
-    names = tree.leaves(model, "parameter")
-    kept = [name for name in names if any(tree.matches(name, pattern) for pattern in patterns)]
-    unknown = [pattern for pattern in frozen if not any(tree.matches(name, pattern) for name in names)]
-    return [] if len(kept) == len(names) and not unknown else unfrozen(model, patterns)
+    names, held = tree.leaves(model, "parameter"), held_leaves(model)
+    fixed = fixed_entries(model, frozen)
+    free = [x for x in names if x not in held and len(fixed.get(x, ())) < max(1, math.prod(names[x].shape))]
+    wholes = map(tree.whole_pattern, frozen)
+    unknown = [pattern for pattern in wholes if not any(tree.matches(name, pattern) for name in names)]
+    return unfrozen(model, (*frozen, *sorted(held))) if free or unknown else []
 
 
 def train_kernel(
@@ -164,8 +174,7 @@ def train_kernel(
 
     begin = loss.change_to(one.model)
     options = {"maxiter": most, "maxfun": most, "ftol": RELATIVE_GAIN, "maxcor": 20}
-    limits = [(-FARTHEST, FARTHEST)] * len(begin)
-    minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=limits, options=options, callback=stop)
+    minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=loss.limits(), options=options, callback=stop)
     return Searched(one.start, loss.best[1], -loss.best[0])
 
 

@@ -236,7 +236,7 @@ def search_box(coordinates: Coordinates, X: Any, start: Any, least_noise: float)
             low[places], high[places] = least_noise, MOST_NOISE
         elif leaf.name.endswith("lengthscale") and leaf.unit is not None:
             low[places], high[places] = SHORT - columns, LONG - columns
-    return np.minimum(low, start), np.maximum(high, start)
+    return coordinates.within(np.minimum(low, start), np.maximum(high, start))
 
 
 def is_wide(X: Any) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 from agp import tree
 from agp.chunking import column_spreads
 from agp.kernels import ActiveDims, Kernel, Product, Projected, Sum, Warped
+from agp.priors import has_densities
 from agp.selection._climb import Climber, StageOver, beside
 from agp.selection._given import KERNELS, Plan
 from agp.selection._trial import Trial
@@ -26,7 +27,7 @@ SUFFIX = " of a learned metric"
 
 def learn_metric(plan: Plan, climb: Climber, best: Trial) -> Trial | None:
     """Train a candidate on its rows with turned axes; return the result if it is clearly better on these rows."""
-    if not (isinstance(plan.kernel, str) and isinstance(plan.priors, str)) or plan.foreign or best.model.priors:
+    if not (isinstance(plan.kernel, str) and isinstance(plan.priors, str)) or plan.foreign or has_densities(best.model):
         return None
     model = beside(best.model, np.zeros(0))
     if model.X.shape[0] < LEAST_ROWS:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,18 +10,20 @@ from typing import Any, get_args
 
 import numpy as np
 
+from agp import tree
 from agp.backend import Array, backend_of, to_numpy
 from agp.bounds import Batch
 from agp.checks import check_callables, check_choice, check_positive, check_whole
 from agp.errors import NonFiniteError, NoSignalWarning, count_of
 from agp.gradient import GradientMode
+from agp.priors import Prior, restrict, with_priors
 from agp.random import generator
 from agp.repairs import outside, public
 from agp.training._batches import Place
 from agp.training._begun import FINAL_RATE_FRACTION, RATE, check_training, recipe
 from agp.training._certificate import baseline, judge_bounds
 from agp.training._lbfgs import LAST_ITERATIONS
-from agp.training._loop import train
+from agp.training._loop import check_updates, train
 from agp.training._near_sites import ROUNDS, fit_near_sites, why_not_in_turn
 from agp.training._newton import why_not_newton
 from agp.training._newton_fit import fit_newton
@@ -30,7 +32,7 @@ from agp.training._progress import Level, Shown, expected_steps, track
 from agp.training._result import Callback, ModelType, Progress, Result
 from agp.training._resume import checkpoint_exists, load_trace
 from agp.training._stages import Clock, FitResult, by_lbfgs, ending_of, limit_of_steps, resume_training, with_message
-from agp.updates import Update
+from agp.updates import Adam, MovesLeaves, Update
 
 BATCH_ROWS = 1024
 """The default number of rows in a minibatch."""
@@ -66,7 +68,9 @@ def fit(
     max_steps: int | None = None,
     max_seconds: float | None = None,
     batch_size: int | None = None,
-    updates: Callable[..., list[Update]] | None = None,
+    updates: Callable[..., list[Update]] | Sequence[Update] | None = None,
+    frozen: str | Iterable[str] = (),
+    priors: Mapping[str, Prior] | None = None,
     gradient: GradientMode = "closed-form",
     memory: float | None = None,
     seed: int = 0,
@@ -122,8 +126,15 @@ def fit(
         The number of rows in a minibatch; by default 1,024, or all rows if the model requires them. If you pass
         `batch_size`, training uses neither L-BFGS nor Newton's method.
     updates
-        A function that returns the updates to use instead of `recipe`, L-BFGS and Newton's method. Like `recipe`, the
-        function takes a model, the number of steps, and the keywords `rate`, `gradient` and `memory`.
+        The updates to use instead of `recipe`, L-BFGS and Newton's method: a list, or a function that returns one. Like
+        `recipe`, the function takes a model, the number of steps, and the keywords `rate`, `gradient` and `memory`. The
+        rates of a list do not fall after convergence.
+    frozen
+        One or several patterns for the names of leaves, such as ``"likelihood.*"`` or ``"Z"``, or of single entries,
+        such as ``"kernel.lengthscale[0]"``, which this training does not change.
+    priors
+        Priors and limits that replace those of the model, as in `from_data`. For example,
+        ``{"likelihood.noise_variance": agp.priors.Between(1e-4)}`` keeps the noise variance above 1e-4.
     gradient, memory
         See `agp.recipe`.
     seed
@@ -144,7 +155,8 @@ def fit(
     Raises
     ------
     TypeError, ValueError
-        In the same cases as `train` and `fit_lbfgs`; also if the tolerance or a limit is not a positive number.
+        In the same cases as `train` and `fit_lbfgs`; also if the tolerance or a limit is not a positive number, a
+        pattern matches nothing, or both `frozen` and `updates` are given.
 
     Warns
     -----
@@ -174,6 +186,9 @@ def fit(
     data = check_training(model, X, y, weights, offset, noise)
     X, y = data.X, data.y
     check_plan(updates)
+    kept = _check_frozen(model, frozen, updates)
+    if priors is not None:
+        model = restrict(with_priors(model, priors))
     tolerance = check_positive("tolerance", tolerance)
     check_choice("draws", draws, get_args(Place))
     budget = None if max_seconds is None else check_positive("max_seconds", max_seconds)
@@ -181,7 +196,7 @@ def fit(
     settings: dict[str, Any] = {"callbacks": [clock], "seed": seed}
     settings |= {"weights": weights, "offset": offset, "noise": noise}
     launched: dict[str, Any] = {"draws": draws, "graphs": graphs}
-    inner = inner_updates(model, memory)
+    inner = [update for update in inner_updates(model, memory) if not _moves_any(update, model, kept)]
     limit = None if max_steps is None else check_whole("max_steps", max_steps)
     with track(progress) as tracker, tracker.inside(max_seconds=budget) as level:
         judge_bounds(tracker, model, data)
@@ -191,17 +206,17 @@ def fit(
             if not model.stochastic and not inner:
                 _refuse(checkpoint, batch_size)
             if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= LBFGS_ROWS):
-                how = {"gradient": gradient, "memory": memory}
+                how = {"gradient": gradient, "memory": memory, "frozen": kept}
                 most = ITERATIONS if limit is None else limit
                 found = _on_all_rows(model, data, most, tolerance, clock, inner, how, settings, graphs)
         alone = updates is None and checkpoint is None and batch_size is None and gradient == "closed-form"
         if found is None and alone and not why_not_in_turn(model):
             rounds = ROUNDS if limit is None else limit
             near: Any = model
-            found = fit_near_sites(near, data, rounds, tolerance, clock, tracker, seed, memory)
+            found = fit_near_sites(near, data, rounds, tolerance, clock, tracker, seed, memory, kept)
             found = warn_without_signal(found, data, 1)
         if found is None:
-            planned = partial(updates or recipe, gradient=gradient, memory=memory)
+            planned = _plan_of(updates, kept, gradient, memory)
             settings |= {"batch_size": batch_size, "checkpoint": checkpoint, **launched}
             found = _by_recipe(model, data, limit, tolerance, clock, planned, settings, level)
         tracker.conclude(f"converged, {found.message}" if found.converged else found.message)
@@ -222,7 +237,7 @@ def _on_all_rows(
     """Train a model by Newton's method if it supports it, or else by L-BFGS."""
     found = None
     if how["gradient"] == "closed-form" and not why_not_newton(model):
-        found = _by_newton(model, data, limit, tolerance, clock, settings)
+        found = _by_newton(model, data, limit, tolerance, clock, settings | {"frozen": how["frozen"]})
     if found is None:
         found = by_lbfgs(model, data, limit, tolerance, clock, inner, how, settings, graphs)
     return warn_without_signal(found, data, 1)
@@ -301,12 +316,36 @@ def _by_newton(
 
 
 def check_plan(updates: Any) -> None:
-    """Raise TypeError unless `updates` is None or a function that returns updates."""
-    if updates is not None and (not callable(updates) or isinstance(updates, type)):
+    """Raise TypeError unless `updates` is None, a list of updates, or a function that returns updates."""
+    if isinstance(updates, list | tuple):
+        check_updates(updates)
+    elif isinstance(updates, MovesLeaves | type) or not (updates is None or callable(updates)):
         raise TypeError(
-            f"updates is {updates!r}, but must be a function of a model and the number of steps, such as agp.recipe; "
-            "pass lists of updates to agp.train."
+            f"updates is {updates!r}, but must be a list of updates, such as [agp.updates.Adam(0.01)], or a function "
+            "of a model and the number of steps, such as agp.recipe."
         )
+
+
+def _check_frozen(model: Any, frozen: str | Iterable[str], updates: Any) -> tuple[str, ...]:
+    """Return the patterns of frozen leaves; raise an error if one matches nothing, or if updates are given too."""
+    kept = tree.patterns(frozen)
+    if kept and updates is not None:
+        raise ValueError("frozen cannot be combined with updates; pass frozen to the updates, as in Adam(frozen='Z').")
+    if kept:
+        Adam(frozen=kept).init(model)
+    return kept
+
+
+def _moves_any(update: Any, model: Any, kept: tuple[str, ...]) -> bool:
+    return any(tree.matches(name, pattern) for name in update.moves(model).leaves for pattern in kept)
+
+
+def _plan_of(updates: Any, kept: tuple[str, ...], gradient: GradientMode, memory: Any) -> Callable[..., list[Update]]:
+    """Return a function like `recipe`."""
+    if isinstance(updates, list | tuple):
+        return lambda *_, **__: list(updates)
+    frozen = {"frozen": kept} if updates is None else {}
+    return partial(updates or recipe, gradient=gradient, memory=memory, **frozen)
 
 
 def _refuse(checkpoint: Any, batch_size: Any) -> None:

@@ -54,6 +54,14 @@ class HyperPrior(NamedTuple):
         """The number m of coordinates."""
         return self.tie.shape[1]
 
+    @property
+    def limits(self) -> tuple[Numbers, Numbers]:
+        """The limits [m] of the coordinates from the model's priors."""
+        low, high = (limit - self.base for limit in self.coordinates.limits)
+        moved = self.tie > 0.0
+        low = np.max(np.where(moved, low[:, None], -np.inf), axis=0, initial=-np.inf)
+        return low, np.min(np.where(moved, high[:, None], np.inf), axis=0, initial=np.inf)
+
     def vectors(self, points: Numbers) -> Numbers:
         """Return the vectors [S, n] of points [S, m]."""
         return self.base + points @ self.tie.T
@@ -84,8 +92,9 @@ class HyperPrior(NamedTuple):
         model = self.coordinates.model_at(self.vectors(point[None])[0])
         found = []
         for here, density, first, second in expand_priors(model, (pair[:2] for pair in self.given)):
+            first, second = (self.coordinates.take(here.name, x) for x in (first, second))
             if here.constraint is not REAL:  # the density of the logarithm
-                density += float(np.sum(np.log(to_numpy(here.value).astype(np.float64))))
+                density += float(np.sum(np.log(self.coordinates.take(here.name, to_numpy(here.value)))))
                 first = first + 1.0
             found.append((density, first, second))
         return found
@@ -115,7 +124,9 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
             base[places] = math.log(MEDIANS.get(kind, 1.0))
         if not weak:
             given.append((leaf, own[leaf.name], places))
-        for group in _groups(kind, places, tied.get(leaf.name, NONE)) if weak else _alone(places):
+        inside = coordinates.inside.get(leaf.name, np.arange(len(places)))
+        alike = np.flatnonzero(np.isin(inside, tied.get(leaf.name, NONE)))
+        for group in _groups(kind, places, alike) if weak else _alone(places):
             columns.append(np.isin(np.arange(len(base)), group).astype(np.float64))
             deviations.append(DEVIATIONS.get(kind, 1.0) if weak else 0.0)
             common.append(float(weak and leaf.name in scaled))

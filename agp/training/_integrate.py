@@ -214,6 +214,8 @@ class HyperPosterior:
             self.level = asarray_like(np.asarray(LEVEL * variance), model.X)
         centred = targets - model.mean_function(model.X)[0]
         self.batch = Batch(data.X, centred, weights=data.weights, noise=data.noise)
+        low, high = self.prior.limits
+        self.box = np.clip(low, -LIMIT, LIMIT), np.clip(high, -LIMIT, LIMIT)
 
     # -- the density ------------------------------------------------------------------------------------------------
 
@@ -231,7 +233,8 @@ class HyperPosterior:
     def log_density(self, points: Numbers) -> Numbers:
         """Return the log evidence plus the log prior [S] at points [S, m], or minus infinity."""
         found = np.full(len(points), -np.inf)
-        inside = np.flatnonzero(np.max(np.abs(points), axis=1, initial=0.0) <= LIMIT)
+        low, high = self.box
+        inside = np.flatnonzero(np.all((points >= low) & (points <= high), axis=1))
         if len(inside):
             at = self.settings(points[inside])
             with np.errstate(all="ignore"):
@@ -253,11 +256,11 @@ class HyperPosterior:
 
     def modes(self) -> list[Expanded]:
         """Return the modes from all starts, which may coincide."""
-        work, names = self._with_level()
+        work, names, held = self._with_level()
         if why_not_newton(work):
             objective: Any = self._by_differences
         else:
-            evidence = Evidence(work, self.batch, names)
+            evidence = Evidence(work, self.batch, names, held)
             objective = _Penalised(evidence, self.prior)
         kept: list[Expanded] = []
         for start in self._starts():
@@ -275,27 +278,28 @@ class HyperPosterior:
         def nearest(point: Expanded) -> list[Expanded]:
             return [mode for mode in known if np.max(np.abs(mode.vector - point.vector)) < NEAR]
 
-        edge = np.full(len(start), LIMIT)
-        settings: Any = {"most": MODE_STEPS, "tolerance": MODE_TOLERANCE, "box": (-edge, edge)}
+        settings: Any = {"most": MODE_STEPS, "tolerance": MODE_TOLERANCE, "box": self.box}
         found = ascend(objective, start, seen=lambda point, _: bool(nearest(point)), **settings)[0]  # type: ignore[arg-type]
         return found if found is None else next(iter(nearest(found)), found)
 
-    def _with_level(self) -> tuple[GPR, list[str]]:
-        """Return the model with a constant kernel instead of a constant mean, and the names of its parameters."""
-        model, names = self.model, [leaf.name for leaf in self.prior.coordinates.leaves]
+    def _with_level(self) -> tuple[GPR, list[str], tuple[str, ...]]:
+        """Return the model with a constant kernel instead of a constant mean, its parameters, and fixed entries."""
+        model, coordinates = self.model, self.prior.coordinates
+        names, held = [leaf.name for leaf in coordinates.leaves], coordinates.fixed
         plain: dict[str, Any] = {"priors": (), "mean_function": ZeroMean(), "offset": None}  # the targets are centred
         if self.level is None:
-            return dataclasses.replace(model, **plain), names
+            return dataclasses.replace(model, **plain), names, held
         kernel = model.kernel + Constant(self.level)
         nested = len(kernel.parts) == 2 and kernel.parts[0] is model.kernel
-        names = [name.replace("kernel.", "kernel.parts.0.", 1) if nested else name for name in names]
-        return dataclasses.replace(model, kernel=kernel, **plain), names
+        if nested:
+            names, held = ([name.replace("kernel.", "kernel.parts.0.", 1) for name in each] for each in (names, held))
+        return dataclasses.replace(model, kernel=kernel, **plain), names, tuple(held)
 
     def _starts(self) -> list[Numbers]:
         """Return the starts [m]: the present parameters, and variances around their prior medians."""
         tie, coordinates = self.prior.tie, self.prior.coordinates
         present = (tie.T @ (coordinates.vector_of(self.model) - self.prior.base)) / np.sum(tie, axis=0)
-        found = [np.clip(present, -LIMIT, LIMIT)]
+        found = [np.clip(present, *self.box)]
         for factors in STARTS:
             vector = np.zeros(len(tie))
             for leaf, places in zip(coordinates.leaves, coordinates.places, strict=True):
@@ -304,7 +308,7 @@ class HyperPosterior:
                     tied = tie[places].sum(axis=0).max() > 1.0
                     key = "slopes" if tied else "noise_variance" if kind == "noise_variance" else "kernel"
                     vector[places] = math.log(factors.get(key, 1.0))
-            found.append((tie.T @ vector) / np.sum(tie, axis=0))
+            found.append(np.clip((tie.T @ vector) / np.sum(tie, axis=0), *self.box))
         return found
 
     def _by_differences(self, start: Numbers) -> Expanded | None:
@@ -320,7 +324,8 @@ class HyperPosterior:
                 return 1e25, np.zeros(size)
             return -float(values[0]), -(values[1 : size + 1] - values[size + 1 :]) / (2.0 * DIFFERENCE)
 
-        found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B")
+        box = [*zip(*self.box, strict=True)]
+        found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", bounds=box)
         if not found.fun < 1e25:
             return None
         wide = 100.0 * DIFFERENCE

@@ -14,6 +14,7 @@ from agp.backend import Array, asarray_like, to_numpy
 from agp.checks import check_callables, check_whole
 from agp.errors import Interrupted, NonFiniteError
 from agp.gradient import GradientMode
+from agp.priors import restrict
 from agp.random import generator
 from agp.repairs import collect_reports, public
 from agp.training._begun import check_training, initial_state
@@ -224,7 +225,7 @@ def fit_lbfgs(
     (('likelihood.noise_variance',), 0.01)
     """
     data = check_training(model, X, y, weights, offset, noise)
-    model = tree.detach(model)
+    model = restrict(tree.detach(model))
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
     max_iterations = check_whole("max_iterations", max_iterations, least=0)
@@ -234,7 +235,8 @@ def fit_lbfgs(
     moving = _moving(model, frozen, inner, gradient)
     if max_iterations:
         model = initial_state(model, tree.leaves(model).keys() - moving - closed_form_leaves(model, inner))
-    objective = Objective(model, data, moving, inner, gradient, memory, logarithms=bool(logarithms))
+    logs, kept = bool(logarithms), tree.patterns(frozen)
+    objective = Objective(model, data, moving, inner, gradient, memory, logarithms=logs, frozen=kept)
     search = _Search(objective, max_iterations, float(tolerance), check_callables("callbacks", callbacks))
     with track(progress) as tracker, tracker.inside(), collect_reports(objective.aside):
         judge_bounds(tracker, model, data)
@@ -324,7 +326,8 @@ class _Search:
 
     def run(self, starts: Iterator[Vector]) -> None:
         """Optimise from each start in turn; stop early if a callback ends the search."""
-        for vector in starts:
+        for start in starts:
+            vector = np.clip(start, *self.objective.given_limits)
             self.objective.settled = self.objective.given
             first = self.objective(vector)
             if first is None and not self.runs:

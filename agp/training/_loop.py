@@ -7,6 +7,7 @@ from typing import Any, get_args
 from agp.backend import Array, backend_of
 from agp.checks import check_callables, check_choice, check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError, count_of
+from agp.priors import restrict
 from agp.repairs import collect_reports, public
 from agp.training._batches import Batches, Place
 from agp.training._begun import check_training, initial_state, kept_leaves, recipe, warn_about_untouched
@@ -138,10 +139,10 @@ def train(
     if updates is None:
         updates = recipe(model, steps)
         facts["steps"] = steps  # the recipe depends on the number of steps
-    updates = _check_updates(updates)
+    updates = check_updates(updates)
     how: dict[str, Any] = {"known": data.known, "reference": reference, "in_place": data_parallel}
     batches = Batches(data.X, data.y, facts["batch_size"], facts["seed"], model._draws, draws, **how)
-    model = initial_state(model, kept_leaves(model, updates)) if steps else model
+    model = restrict(initial_state(model, kept_leaves(model, updates))) if steps else model
     run = Run(model, updates, batches, check_checkpoint(checkpoint), facts, on_device=on_device, graphs=graphs)
     _begin(run, model, steps, checkpoint)
     return _advance(
@@ -223,7 +224,8 @@ def _with_note(error: Any, trouble: Exception | None) -> Any:
     return error
 
 
-def _check_updates(updates: Any) -> list[Update]:
+def check_updates(updates: Any) -> list[Update]:
+    """Return a list of updates; raise TypeError if `updates` is none, or if one of them is a class."""
     if callable(updates) or not isinstance(updates, Iterable) or not all(callable(update) for update in updates):
         raise TypeError(f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)].")
     for i, update in enumerate(updates):

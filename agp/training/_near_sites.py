@@ -19,7 +19,7 @@ from agp.backend import backend_of, to_numpy
 from agp.bounds import Batch, expected_row_density
 from agp.errors import Interrupted, NonFiniteError
 from agp.models import TNNGP, SiteModel, WithNeighbours
-from agp.priors import assign_priors
+from agp.priors import Fixed, assign_priors, has_densities, with_priors
 from agp.random import generator
 from agp.repairs import collect_reports
 from agp.training._newton import Ascent, Coordinates, Evidence, expand_priors, newton_names, why_not_newton
@@ -173,7 +173,8 @@ def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None)
     mu, var, _ = model._site_moments(some, memory)
     f = mu + model.mean_function(some.X)[0]
     coordinates, count = Coordinates(model, names), rows.shape[0]
-    priors = [(leaf, prior) for leaf, prior in assign_priors(model) if leaf.name in names]
+    moved = {leaf.name for leaf in coordinates.leaves}
+    priors = [(leaf, prior) for leaf, prior in assign_priors(model) if leaf.name in moved]
     places = {leaf.name: place for leaf, place in zip(coordinates.leaves, coordinates.places, strict=True)}
 
     def loss(vector: Any) -> tuple[float, Any]:
@@ -184,9 +185,10 @@ def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None)
         for name, place in places.items():
             bar = bars.get(name.removeprefix("likelihood."))
             if bar is not None:
-                slope[place] = to_numpy(bar * scales[name]).astype(np.float64).reshape(-1)
+                slope[place] = coordinates.take(name, to_numpy(bar * scales[name]))
         for leaf, density, first, _ in expand_priors(at, priors):
-            total, slope[places[leaf.name]] = total + density, slope[places[leaf.name]] + first
+            total, place = total + density, places[leaf.name]
+            slope[place] += coordinates.take(leaf.name, first)
         return -total / count, -slope / count
 
     start = coordinates.vector_of(model)
@@ -198,12 +200,29 @@ def _fit_likelihood(model: TNNGP, batch: Batch, rows: Any, memory: float | None)
 
 
 def fit_near_sites(
-    model: Any, data: Batch, most: int, tolerance: float, clock: Clock, tracker: Tracker, seed: int, memory: Any
+    model: Any,
+    data: Batch,
+    most: int,
+    tolerance: float,
+    clock: Clock,
+    tracker: Tracker,
+    seed: int,
+    memory: Any,
+    frozen: tuple[str, ...] = (),
 ) -> FitResult[Any]:
     """Train sites and hyperparameters in turn, until a round gains less than the tolerance, in nats per row.
 
-    On Ctrl-C, the result of the last round is raised with `agp.errors.Interrupted`.
+    On Ctrl-C, the result of the last round is raised with `agp.errors.Interrupted`. What matches patterns among
+    `frozen` is fixed during the rounds.
     """
+    if frozen:
+        held = with_priors(model, (*model.priors, *((pattern, Fixed()) for pattern in frozen)))
+        try:
+            found = fit_near_sites(held, data, most, tolerance, clock, tracker, seed, memory)
+        except Interrupted as interrupt:
+            result = interrupt.result
+            raise Interrupted(replace(result, model=replace(result.model, priors=model.priors))) from None
+        return replace(found, model=replace(found.model, priors=model.priors))
     tracker.begin("rounds")
     turns, N = Turns(most, clock, tracker, memory), model.X.shape[0]
     all_neighbours = min(model.neighbours, N - 1)
@@ -268,7 +287,7 @@ class Turns:
         """Return the model after rounds on some of the rows, if there are many, and on all rows."""
         N = model.X.shape[0]
         self.given, self.batch, self.last = model, batch, model
-        if not model.priors and N > FEW_ROWS:  # a prior is compared with the densities of all rows
+        if not has_densities(model) and N > FEW_ROWS:  # a prior is compared with the densities of all rows
             chosen = np.sort(generator(seed, 37).permutation(N)[:FEW_ROWS])
             some = self.run(*take_rows(model, batch, chosen), FEW_ROUNDS, FEW_GAIN, chosen)
             model = spread_sites(model, some, chosen, batch, memory=self.memory)
@@ -283,7 +302,7 @@ class Turns:
         N, k = model.X.shape[0], model.neighbours
         labels = model.likelihood.labels
         most, fewer = (LABEL_ROWS, LABEL_NEIGHBOURS) if labels else (NEWTON_ROWS, NEWTON_NEIGHBOURS)
-        count = N if model.priors else min(most, N)
+        count = N if has_densities(model) else min(most, N)
         chosen = np.sort(generator(N, 38).permutation(N)[:count])
         near = replace(model, neighbours=min(k, fewer)).renew_neighbours(memory=self.memory)
         near, height = self._settle(begin_sites(near, batch, memory=self.memory), batch, FIRST_SWEEPS)

@@ -15,20 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.backend import Array, backend_of, to_numpy
 from agp.bounds import Batch
 from agp.errors import NotPositiveDefiniteError
 from agp.models import Model
-from agp.priors import assign_priors
+from agp.priors import assign_priors, held_leaves
 from agp.repairs import speculate
+from agp.training._coordinates import Coordinates, Vector
 from agp.tree import NONNEGATIVE, POSITIVE, REAL
 
-Vector = npt.NDArray[np.float64]
-
-ROUNDING = 1e3
-"""The minimum of a positive parameter, as a multiple of machine precision times its unit."""
-LARGEST = 16.0
-"""The maximum logarithm of a positive parameter in its unit."""
 RADIUS, MOST_RADIUS, LEAST_RADIUS = 1.0, 4.0, 1e-3
 """The first, largest and smallest radius of the trust region, for the largest change of a coordinate."""
 LEAST_RATIO, POOR, GOOD = 1e-3, 0.25, 0.7
@@ -187,70 +182,6 @@ def _by_vectors(g: Vector, A: Information) -> Solver:
 # -- the search --------------------------------------------------------------------------------------------------------
 
 
-class Coordinates:
-    """The map between some parameters of a model and a vector [n] on the host.
-
-    The entries are the logarithms of positive parameters in their units, and real parameters in their units.
-    """
-
-    def __init__(self, model: Any, names: list[str]) -> None:
-        self.model = model
-        known = {leaf.name: leaf for leaf in tree.describe(model)}
-        self.leaves = [known[name] for name in sorted(names)]  # the order of `expand_evidence`
-        self.sizes = [math.prod(leaf.value.shape) for leaf in self.leaves]
-        self.places = np.split(np.arange(sum(self.sizes)), np.cumsum(self.sizes)[:-1])
-        """The places of each parameter in the vector."""
-        self.positive = self._each(lambda leaf: leaf.constraint is not REAL)
-        self.linear = self._each(lambda leaf: leaf.name.startswith("mean_function."))
-        """True for the coefficients of the mean function."""
-
-    def _each(self, f: Callable[[tree.Leaf], bool]) -> npt.NDArray[np.bool_]:
-        return np.repeat([f(leaf) for leaf in self.leaves], self.sizes)
-
-    def vector_of(self, model: Any) -> Vector:
-        """Return the coordinates of a model."""
-        values = tree.leaves(model)
-        parts = [
-            to_numpy(values[leaf.name] if leaf.unit is None else values[leaf.name] / leaf.unit).astype(np.float64)
-            for leaf in self.leaves
-        ]
-        vector = np.concatenate([part.reshape(-1) for part in parts])
-        vector[self.positive] = np.log(vector[self.positive])
-        return vector
-
-    def model_at(self, vector: Vector) -> Any:
-        """Return the model with these coordinates."""
-        return tree.with_leaves(self.model, self.values_at(vector))
-
-    def values_at(self, vectors: Vector) -> dict[str, Array]:
-        """Return the parameters at vectors [..., n], by name."""
-        values = np.where(self.positive, np.exp(np.where(self.positive, vectors, 0.0)), vectors)
-        found = {}
-        for leaf, places in zip(self.leaves, self.places, strict=True):
-            part = values[..., places].reshape((*vectors.shape[:-1], *leaf.value.shape))
-            value = asarray_like(part, leaf.value)
-            found[leaf.name] = value if leaf.unit is None else leaf.unit * value
-        return found
-
-    def scales_at(self, model: Any) -> dict[str, Array]:
-        """Return the derivatives of the parameters of a model by the coordinates."""
-        values = tree.leaves(model)
-        found = {}
-        for leaf in self.leaves:
-            one = values[leaf.name]
-            if leaf.constraint is REAL:
-                ones = backend_of(one).xp.ones_like(one)
-                one = ones if leaf.unit is None else leaf.unit * ones
-            found[leaf.name] = one
-        return found
-
-    def box(self, start: Vector) -> tuple[Vector, Vector]:
-        """Return limits of the coordinates, far from rounding errors and overflow, which include a start."""
-        least = math.log(ROUNDING * float(backend_of(self.leaves[0].value).xp.finfo(self.leaves[0].value.dtype).eps))
-        low = np.where(self.positive, least, -np.inf)
-        return np.minimum(low, start), np.maximum(np.where(self.positive, LARGEST, np.inf), start)
-
-
 @cache
 def _compile_expand(B: Any) -> Callable[..., Any]:
     return B.compile(lambda model, batch, scales: model._expand(batch, scales))
@@ -279,8 +210,8 @@ class Evidence:
     A call counts the reason and returns None if the objective cannot be computed at a vector.
     """
 
-    def __init__(self, model: Any, batch: Batch, names: list[str]) -> None:
-        self.coordinates = Coordinates(model, names)
+    def __init__(self, model: Any, batch: Batch, names: list[str], frozen: tuple[str, ...] = ()) -> None:
+        self.coordinates = Coordinates(model, names, frozen)
         self.evaluations, self.seconds = 0, 0.0
         self.rejections: Counter[str] = Counter()
         self._batch = batch
@@ -309,6 +240,7 @@ class Evidence:
 
     def _profile(self, vector: Vector, model: Any, value: Any, slope: Vector, whitened: Any, density: Any) -> Any:
         """Add the priors, and maximise over the mean function."""
+        slope, whitened = self.coordinates.fold(slope), self.coordinates.fold(whitened)
         curvature = np.zeros_like(slope)
         if self._priors and np.isfinite(value):
             value, slope, curvature = self._with_prior(model, value, slope)
@@ -325,8 +257,8 @@ class Evidence:
         for leaf, density, first, second in expand_priors(model, self._priors):
             value = value + density
             if (places := self._places.get(leaf.name)) is not None:
-                slope[places] += first
-                curvature[places] += np.maximum(second, 0.0)
+                slope[places] += self.coordinates.take(leaf.name, first)
+                curvature[places] += self.coordinates.take(leaf.name, np.maximum(second, 0.0))
         return value, slope, curvature
 
     def _reject(self, reason: str) -> None:
@@ -472,9 +404,9 @@ def ascend(
 
 
 def newton_names(model: Any) -> list[str]:
-    """Return the names of the parameters that Newton's method moves; zeros stay zero."""
-    zeros = tree.zero_leaves(model)
-    return [name for name in tree.leaves(model, "parameter") if name not in zeros]
+    """Return the names of the parameters that Newton's method moves, which are neither fixed nor zero."""
+    held = held_leaves(model)
+    return [name for name in tree.leaves(model, "parameter") if name not in held]
 
 
 def why_not_newton(model: Any, /) -> str:

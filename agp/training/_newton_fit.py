@@ -11,6 +11,7 @@ from agp.backend import Array, asarray_like
 from agp.checks import check_callables, check_positive, check_whole
 from agp.errors import Interrupted, NonFiniteError
 from agp.gradient import unfrozen
+from agp.priors import held_leaves, restrict
 from agp.repairs import public
 from agp.training._begun import check_training, observations_of
 from agp.training._certificate import judge_bounds
@@ -54,7 +55,7 @@ def fit_newton(
         Stop when the predicted gain of the next step is below this value, in nats. If rejected steps have limited the
         next step, stop when further steps of any length gain less.
     frozen
-        One or several patterns for the names of leaves that stay fixed.
+        One or several patterns for the names of leaves, or of single entries, that stay fixed.
     callbacks
         Functions called with a `Progress` after each iteration. If a function returns True, the optimisation ends.
     progress
@@ -96,9 +97,9 @@ def fit_newton(
         raise TypeError(f"Newton's method does not support this model: {why}; use agp.fit_lbfgs.")
     max_iterations = check_whole("max_iterations", max_iterations, least=0)
     tolerance = check_positive("tolerance", tolerance)
-    model = tree.detach(model)
-    names = unfrozen(model, (*tree.patterns(frozen), *sorted(tree.zero_leaves(model))))  # zeros stay zero
-    search = _Search(Evidence(model, data, names), observations_of(data), check_callables("callbacks", callbacks))
+    model, kept = restrict(tree.detach(model)), tree.patterns(frozen)
+    names = unfrozen(model, (*kept, *sorted(held_leaves(model))))
+    search = _Search(Evidence(model, data, names, kept), observations_of(data), check_callables("callbacks", callbacks))
     with track(progress) as tracker, tracker.inside():
         judge_bounds(tracker, model, data)
         tracker.begin("Newton")

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from agp.inducing import Inducing, some_rows
 from agp.likelihoods import Likelihood
 from agp.models import WithNeighbours
 from agp.posteriors import NaturalSteps, Posterior, SiteHolder, start_of
+from agp.priors import held_leaves, limits_of
 from agp.processes import Sparse
 from agp.random import generator
 from agp.repairs import Report, Tally, collect_reports, speculate
@@ -154,18 +156,19 @@ class Objective:
         memory: float | None,
         *,
         logarithms: bool = False,
+        frozen: tuple[str, ...] = (),
     ) -> None:
         self.given = self.settled = model
         self.moving, self.count = moving, observations_of(batch)
         moved = closed_form_leaves(model, inner).union(moving)
         self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)
-        self.unflatten = Unflatten(model, moving)
-        leaves = self.unflatten.leaves
+        self.unflatten = Unflatten(model, moving, frozen)
+        leaves, entries = self.unflatten.leaves, self.unflatten.entries
         self.reference = leaves[0].value  # the data may be on another device
         self.B = backend_of(self.reference)
         # [n], True for the entries of positive leaves
         self.positive = np.concatenate(
-            [np.full(math.prod(x.value.shape), isinstance(x.constraint, type(POSITIVE))) for x in leaves]
+            [np.full(count, isinstance(x.constraint, type(POSITIVE))) for x, count in zip(leaves, entries, strict=True)]
         )
         # [n], True for entries that are zero and stay zero: their raw value -inf is no number for an optimiser
         self.zero = np.isneginf(self._on_host(tree.unconstrain(model)))
@@ -190,12 +193,29 @@ class Objective:
     def limits(self, start: Vector) -> tuple[Vector, Vector]:
         """Return lower and upper bounds [n] on the vector, which a start outside of them widens.
 
-        Lower bounds keep positive leaves above the level of rounding errors. Without them, the noise variance would
-        shrink to zero for data without noise. Upper bounds keep leaves finite whose logarithms are in the vector.
+        They include the limits that the model's priors set. Lower bounds keep positive leaves above the level of
+        rounding errors. Without them, the noise variance would shrink to zero for data without noise. Upper bounds keep
+        leaves finite whose logarithms are in the vector.
         """
         rounding = math.log(ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps))
         lowest = np.where(self.positive, np.minimum(rounding, start), -np.inf)
-        return lowest, np.where(self.logs, np.maximum(-rounding, start), np.inf)
+        highest = np.where(self.logs, np.maximum(-rounding, start), np.inf)
+        least, most = self.given_limits
+        return np.clip(lowest, least, most), np.clip(highest, least, most)
+
+    @cached_property
+    def given_limits(self) -> tuple[Vector, Vector]:
+        """The limits [n] from the model's priors."""
+        ends: list[Vector] = []
+        found = limits_of(self.given)
+        for end, none in (("low", -np.inf), ("high", np.inf)):
+            known = {name: getattr(limits, end) for name, limits in found.items()}
+            counts = zip(self.unflatten.leaves, self.unflatten.entries, strict=True)
+            limited = np.concatenate([np.full(count, leaf.name in known) for leaf, count in counts])
+            with np.errstate(all="ignore"):  # limits may be zero or infinite
+                vector = self.vector_of(tree.with_leaves(self.given, known))
+            ends.append(np.where(limited & ~np.isnan(vector), vector, none))
+        return ends[0], ends[1]
 
     def vector_of(self, model: Any) -> Vector:
         """Return the moving raw leaves of a model in one vector."""
@@ -311,7 +331,7 @@ def laplace(
             f"laplace needs natural gradients, but {type(model).__name__} does not support them; use another model."
         )
     fixed = leaves_of(tree.nodes(model, Inducing) | tree.nodes(model, Actions)) | closed_form_leaves(model, inner)
-    fixed |= tree.zero_leaves(model)
+    fixed |= held_leaves(model)
     moving = [name for name in tree.leaves(model, "parameter") if name not in fixed]
     objective = Objective(model, data, moving, inner, "closed-form", None)
     mean = objective.vector_of(model)

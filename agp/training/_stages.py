@@ -12,6 +12,7 @@ from agp import tree
 from agp.backend import Array
 from agp.bounds import Batch
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NotPositiveDefiniteError
+from agp.gradient import unfrozen
 from agp.inducing import Inducing
 from agp.repairs import collect_reports, outside
 from agp.training._begun import observations_of, recipe
@@ -72,6 +73,7 @@ class _Stages:
         count = observations_of(self.data)
         self.rule = PredictedGain(self.tolerance, self.tolerance * count) if few else Gain(self.tolerance * count)
         slope = 1e-3 * self.tolerance / (count if few else 1.0)
+        frozen = (*self.settings["frozen"], *frozen)
         given = {**self.settings, "frozen": frozen, "tolerance": slope, "logarithms": few}
         given["callbacks"] = [*self.settings["callbacks"], self.rule]
 
@@ -119,7 +121,7 @@ def by_lbfgs(
         if found.steps < steps or steps == limit:
             return with_message(found, False, clock, ending_of(found, steps))
     stages, places = _Stages(data, limit, tolerance, clock, {**watched, **how, "inner": inner}), _places(model)
-    free = set(tree.leaves(model, "parameter")) - closed_form_leaves(model, inner) - set(places)
+    free = set(unfrozen(model, how["frozen"])) - closed_form_leaves(model, inner) - set(places)
     if not (free and any(isinstance(update, OptimalPosterior) for update in inner)):
         return stages.finish(stages.run(found, few=not (slow or places)))
     if not _lacks_inducing(model, data, inner, places):

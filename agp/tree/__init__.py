@@ -7,6 +7,7 @@ A model class has fields of these kinds:
 - ``x: Array = constant()`` is an array that never changes.
 - ``x_unit: Array = unit()`` is a constant, the unit in which the parameter ``x`` is trained. None means 1.
 - A field that holds another model, or a tuple of models, is a branch of the tree.
+- ``ties: tuple = ties()`` names parts inside a branch that are equal: they share one set of parameters.
 - Any other field is a setting, which contains no arrays.
 
 Models hold constrained values. Optimisers see a flat dictionary of unconstrained ("raw") leaves. The keys of this
@@ -18,8 +19,8 @@ model of the same class whose leaves are cotangents, or None for leaves without 
 
 from agp.tree._arrays import to_backend
 from agp.tree._constraints import LOWER, NONNEGATIVE, ORDERED, POSITIVE, REAL, Constraint
-from agp.tree._copies import add, cotangent, join, replace, split, with_defaults, with_leaves
-from agp.tree._declared import auxiliary, constant, model, param, unit
+from agp.tree._copies import add, cotangent, equalise, join, replace, split, with_defaults, with_leaves
+from agp.tree._declared import auxiliary, constant, model, param, ties, unit
 from agp.tree._fields import is_model, on_model_class
 from agp.tree._raw import constrain, pull_raw, unconstrain
 from agp.tree._walks import Leaf, describe, leaves, matches, missing, nodes
@@ -38,6 +39,7 @@ __all__ = [
     "constrain",
     "cotangent",
     "describe",
+    "equalise",
     "is_model",
     "join",
     "leaves",
@@ -50,6 +52,7 @@ __all__ = [
     "pull_raw",
     "replace",
     "split",
+    "ties",
     "to_backend",
     "unconstrain",
     "unit",
@@ -70,7 +73,15 @@ from agp.tree._arrays import (
 )
 from agp.tree._fields import is_model_class, leaf_fields
 from agp.tree._parts import Part
-from agp.tree._plans import join_path
+from agp.tree._plans import join_path, plan_of
 from agp.tree._raw import zero_leaves
 from agp.tree._text import outline, settings, structure
-from agp.tree._walks import constraints, holds_arrays, no_match_message, patterns
+from agp.tree._walks import (
+    constraints,
+    entries_matching,
+    followers,
+    holds_arrays,
+    no_match_message,
+    patterns,
+    whole_pattern,
+)

@@ -34,12 +34,37 @@ def _replace(x: Any, new: Mapping[str, Any], path: str) -> Any:
 def with_leaves(model: T, new: Mapping[str, Array]) -> T:
     """Return a copy of the model with new values for the named leaves, without a constructor call and without checks.
 
+    Leaves that are tied to them change too, unless they are named (`ties`).
+
     Raises
     ------
     KeyError
         If the model has no leaf of that name. The message lists the names of all leaves.
     """
     return plan_of(model).with_leaves(model, new)
+
+
+def equalise(model: T) -> T:
+    """Return a copy of the model in which tied leaves have the values of the leaves that they follow.
+
+    Raises
+    ------
+    ValueError
+        If the leaves differ in shape.
+    """
+    plan = plan_of(model)
+    if not plan.followers:
+        return model
+    nodes = plan.nodes(model)
+    values = {name: vars(nodes[place])[field.name] for name, place, field in plan.leaves.values()}
+    for name, leader in plan.followers.items():
+        first, other = (tuple(getattr(values[x], "shape", ())) for x in (leader, name))
+        if first != other:
+            raise ValueError(
+                f"{leader} has the shape {first}, but {name}, a parameter of the same object, has the shape {other}; "
+                "use different objects for different columns."
+            )
+    return plan.with_leaves(model, {name: values[leader] for name, leader in plan.followers.items()})
 
 
 def with_defaults(model: T, **start: Any) -> T:

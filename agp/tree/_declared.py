@@ -53,6 +53,15 @@ def constant(default: Any = dataclasses.MISSING, *, optional: bool = False) -> A
     return _declare("constant", REAL, default, optional=optional)
 
 
+def ties() -> Any:
+    """Declare the setting that says which parts of this node are equal: pairs of paths within the node.
+
+    The leaves of the second part of each pair are not parameters. They always have the values of the first part, and
+    their cotangents are added to those of the first part.
+    """
+    return dataclasses.field(default=(), kw_only=True, metadata={"agp": (None, REAL, None, False, False, True)})
+
+
 def _declare(
     role: str,
     constraint: Constraint,
@@ -67,7 +76,7 @@ def _declare(
     return dataclasses.field(default=None if optional else default, metadata=metadata, kw_only=kw_only)
 
 
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(param, auxiliary, constant, unit))
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(param, auxiliary, constant, unit, ties))
 def model(cls: type[T]) -> type[T]:
     """Turn a class into a model class: a frozen dataclass, compared by identity, whose arrays are named leaves.
 

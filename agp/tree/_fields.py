@@ -19,6 +19,7 @@ class Field(NamedTuple):
     """The name of the field that holds the unit, or None."""
     is_unit: bool = False
     optional: bool = False
+    holds_ties: bool = False
 
 
 FIELDS: dict[type, tuple[Field, ...]] = {}

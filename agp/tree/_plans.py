@@ -44,9 +44,14 @@ class Plan:
         self.leaves: dict[str, Standing] = {}
         self.empty: dict[str, Standing] = {}
         """The leaves that are None."""
+        self.followers: dict[str, str] = {}
+        """The leaves that are tied to others (`agp.tree.ties`), with the names of the leaves that they follow."""
         self._of_kind: dict[type, list[tuple[str, int]]] = {}
         self._by_entry: dict[tuple[str, tuple[str, ...]], tuple[list[tuple[Any, tuple[str, ...]]], list[str]]] = {}
+        self._tied: list[tuple[str, str]] = []
         self._add(model, "", 0, None)
+        for first, other in self._tied:
+            self._tie(first, other)
 
     def _add(self, x: Any, path: str, parent: int, key: Any) -> None:
         number = len(self.places)
@@ -63,6 +68,32 @@ class Plan:
                 (self.empty if value is None else self.leaves)[name] = Standing(name, number, field)
             elif is_branch(value):
                 self._add(value, name, number, field.name)
+            elif field.holds_ties:
+                self._tied += [(join_path(path, first), join_path(path, other)) for first, other in value]
+
+    def _tie(self, first: str, other: str) -> None:
+        """Make all leaves under a path constants that follow the leaves under another path."""
+        for name, standing in self.leaves.items():
+            if name.startswith(f"{other}."):
+                leader = first + name.removeprefix(other)
+                leader = self.followers.get(leader, leader)
+                if leader in self.leaves and name not in self.followers:
+                    self.followers[name] = leader
+                    self.leaves[name] = standing._replace(field=standing.field._replace(role="constant"))
+
+    @cached_property
+    def groups(self) -> dict[str, list[Standing]]:
+        """The leaves that follow each parameter."""
+        found: dict[str, list[Standing]] = {}
+        for name, leader in self.followers.items():
+            found.setdefault(leader, []).append(self.leaves[name])
+        return found
+
+    def spread(self, new: Mapping[str, Any], /) -> Mapping[str, Any]:
+        """Return new values of leaves, with the same values of leaves that follow them and are not given."""
+        if not self.followers:
+            return new
+        return {**{name: new[leader] for name, leader in self.followers.items() if leader in new}, **new}
 
     @cached_property
     def parameters(self) -> list[Standing]:
@@ -108,7 +139,7 @@ class Plan:
 
     def with_leaves(self, model: T, new: Mapping[str, Any], /) -> T:
         """Apply `agp.tree.with_leaves` to a model of this plan; nodes without new leaves are shared, not copied."""
-        nodes, places = self.nodes(model), self.places
+        nodes, places, new = self.nodes(model), self.places, self.spread(new)
         changed: dict[int, Any] = {}  # the new fields of models, and the new parts of tuples
         alike = True
         for name, value in new.items():

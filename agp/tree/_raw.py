@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from agp.backend import Array, backend_of
 from agp.tree._constraints import NONNEGATIVE, REAL
+from agp.tree._copies import add
 from agp.tree._plans import Plan, plan_of
 
 T = TypeVar("T")
@@ -14,7 +15,7 @@ def unconstrain(model: Any) -> dict[str, Array]:
     """Return the raw leaves of the parameters, by name."""
     plan = plan_of(model)
     nodes, out, given = plan.nodes(model), {}, {}
-    for name, place, (key, _, constraint, unit, _, _) in plan.parameters:
+    for name, place, (key, _, constraint, unit, *_) in plan.parameters:
         values = vars(nodes[place])
         out[name] = values[key] if unit is None or values[unit] is None else values[key] / values[unit]
         if constraint is not REAL:
@@ -23,10 +24,10 @@ def unconstrain(model: Any) -> dict[str, Array]:
 
 
 def constrain(model: T, raw: Mapping[str, Array]) -> T:
-    """Return the model with the parameters that the given raw leaves define."""
+    """Return the model with the parameters that the given raw leaves define, and with equal values of tied leaves."""
     plan = plan_of(model)
     nodes, given, sizes = plan.nodes(model), {}, {}
-    for name, place, (_, _, constraint, unit, _, _) in plan.parameters:
+    for name, place, (_, _, constraint, unit, *_) in plan.parameters:
         if name in raw:
             sizes[name] = None if unit is None else vars(nodes[place])[unit]
             if constraint is not REAL:
@@ -42,9 +43,11 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
     """Convert a gradient with the structure of a model to a gradient with respect to raw leaves; None becomes zero."""
     plan = plan_of(model)
     nodes, bars, out, given, sizes = plan.nodes(model), plan.nodes(bar), {}, {}, {}
-    for name, place, (key, _, constraint, unit, _, _) in plan.parameters:
+    for name, place, (key, _, constraint, unit, *_) in plan.parameters:
         values = vars(nodes[place])
-        value, leaf_bar = values[key], None if bars[place] is None else vars(bars[place]).get(key)
+        value, leaf_bar = values[key], _bar_at(bars, place, key)
+        for _, other, field in plan.groups.get(name, ()):
+            leaf_bar = add(leaf_bar, _bar_at(bars, other, field.name))
         out[name] = backend_of(value).xp.zeros_like(value) if leaf_bar is None else leaf_bar
         sizes[name] = size = None if unit is None else values[unit]
         if leaf_bar is not None and constraint is not REAL:
@@ -55,6 +58,10 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
         if size is not None:
             out[name] = size * out[name]
     return out
+
+
+def _bar_at(bars: list[Any], place: int, key: str) -> Any:
+    return None if bars[place] is None else vars(bars[place]).get(key)
 
 
 def _map_constraints(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> dict[str, Array]:

@@ -63,6 +63,8 @@ def _text(x: Any, shown: Callable[[Any], str]) -> str:
     parts = []
     for field in fields_of(x):
         value = getattr(x, field.name)
+        if field.holds_ties and not value:
+            continue
         if field.role is None:
             text = _text(value, shown) if is_branch(value) else repr(value)
         elif field.is_unit:

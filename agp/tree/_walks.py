@@ -1,5 +1,7 @@
 """Functions that list the leaves and nodes of a model by path."""
 
+import math
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -37,7 +39,7 @@ def describe(model: Any) -> tuple[Leaf, ...]:
     """Return all leaves of a model, with name, role, constraint, value and unit, in the order of declaration."""
     plan = plan_of(model)
     nodes, out = plan.nodes(model), []
-    for name, place, (key, role, constraint, unit, _, _) in plan.leaves.values():
+    for name, place, (key, role, constraint, unit, *_) in plan.leaves.values():
         values = vars(nodes[place])
         out.append(Leaf(name, role or "", constraint, values[key], None if unit is None else values[unit]))
     return tuple(out)
@@ -46,6 +48,11 @@ def describe(model: Any) -> tuple[Leaf, ...]:
 def constraints(model: Any) -> dict[str, Constraint]:
     """Return the constraints of the leaves, by name."""
     return plan_of(model).constraints
+
+
+def followers(model: Any) -> dict[str, str]:
+    """Return the names of the leaves that are tied to others (`ties`), and those of the leaves that they follow."""
+    return dict(plan_of(model).followers)
 
 
 def missing(model: Any) -> list[str]:
@@ -96,6 +103,38 @@ def matches(name: str, pattern: str, /) -> bool:
     For example, ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` matches ``process.inducing.Z``.
     """
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
+
+
+ENTRY = re.compile(r"(.+)\[([\d, ]+)\]")
+
+
+def entries_matching(name: str, shape: tuple[int, ...], pattern: str, /) -> tuple[int, ...]:
+    """Return the places of the entries of a leaf that a pattern matches, in row-major order.
+
+    A pattern with an index, such as ``kernel.lengthscale[0]`` or ``weights[0, 1]``, matches one entry.
+
+    Raises
+    ------
+    ValueError
+        If the leaf has no such entry.
+    """
+    count = math.prod(shape)
+    if (parts := ENTRY.fullmatch(pattern)) is None:
+        return tuple(range(count)) if matches(name, pattern) else ()
+    if not matches(name, parts[1]):
+        return ()
+    index = [int(number) for number in parts[2].split(",")]
+    if len(index) != len(shape) or any(i >= size for i, size in zip(index, shape, strict=True)):
+        raise ValueError(f"{pattern!r} names an entry of {name}, which has the shape {shape}; count entries from 0.")
+    place = 0
+    for i, size in zip(index, shape, strict=True):
+        place = place * size + i
+    return (place,)
+
+
+def whole_pattern(pattern: str, /) -> str:
+    """Return a pattern without the index of an entry."""
+    return pattern if (parts := ENTRY.fullmatch(pattern)) is None else parts[1]
 
 
 def no_match_message(pattern: str, names: Iterable[str], /) -> str:

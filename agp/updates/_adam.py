@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import Array, Backend, backend_of
 from agp.bounds import Batch
 from agp.gradient import GradientMode, check_mode, gradient_of_batch
-from agp.priors import check_priors
+from agp.priors import check_priors, held_leaves, limits_of, restrict
 from agp.tree import LOWER
 from agp.updates._base import Info, Moved, State
 from agp.updates._natural import root_steps, stepping_leaves
@@ -73,7 +73,8 @@ class Adam:
         Settings for groups of leaves, by pattern of leaf names, such as
         ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``. The first matching pattern determines the group of a leaf.
     frozen
-        One or several patterns for the names of leaves that do not change. Adam never changes auxiliary arrays. If no
+        One or several patterns for the names of leaves that do not change, or for single entries of leaves, such as
+        ``"kernel.lengthscale[0]"``. Adam never changes auxiliary arrays. If no
         update changes an auxiliary array, list the array here to avoid a warning.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
@@ -120,6 +121,11 @@ class Adam:
                 raise TypeError(f"the group {pattern!r} is {group!r}, but must be a Group, such as Group(1e-3).")
 
     @cached_property
+    def _entries(self) -> tuple[str, ...]:
+        """The patterns of single entries among `frozen`."""
+        return tuple(pattern for pattern in self.frozen if tree.whole_pattern(pattern) != pattern)
+
+    @cached_property
     def _all_groups(self) -> dict[str, Group]:
         return {**self.groups, OTHER_LEAVES: Group(self.rate, plateau=self.plateau)}
 
@@ -138,12 +144,13 @@ class Adam:
         freezable = [*parameters, *tree.leaves(model, "auxiliary")]
         for patterns, names in ((self.groups, parameters), (self.frozen, freezable)):
             for pattern in patterns:
-                if not any(tree.matches(name, pattern) for name in names):
+                if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
                     raise ValueError(tree.no_match_message(pattern, parameters))
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
         natural = set() if self.natural is None else set(stepping_leaves(model, tuple(self.frozen)))
-        fixed = natural | tree.zero_leaves(model)
+        limits_of(model, self._entries)  # checks the entries
+        fixed = natural | held_leaves(model)
         moving = {name: x for name, x in parameters.items() if name not in fixed and not self._freezes(name)}
         zeros = {name: backend_of(x).xp.zeros_like(x) for name, x in moving.items()}
         count = tree.zero_like(model)
@@ -158,7 +165,7 @@ class Adam:
 
     def moves(self, model: Any, /) -> Moved:
         """Return the names of the parameters that are not frozen, and the names of all frozen leaves."""
-        kept = {name for name in tree.leaves(model) if self._freezes(name)} | tree.zero_leaves(model)
+        kept = {name for name in tree.leaves(model) if self._freezes(name)} | held_leaves(model)
         return Moved(frozenset(tree.leaves(model, "parameter")) - kept, frozenset(kept))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
@@ -199,7 +206,7 @@ class Adam:
         info = {"bound": bound}
         for name, _, _ in waiting:
             info[f"rate of {name}"] = rates[name]
-        return tree.constrain(model, moved), new, info
+        return restrict(tree.constrain(model, moved), limits_of(model, self._entries)), new, info
 
 
 # rate m^ / (sqrt(v^) + eps) with the bias-corrected moments m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agp.backend import get_backend
-from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
+from agp.priors import Between, Fixed, Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
 
 CASES = {
     "normal": (Normal(0.3, 1.7), scipy.stats.norm(0.3, 1.7)),
@@ -154,8 +154,8 @@ def test_relative_priors_are_values():
     assert eval(repr(prior)) == prior
     assert hash(prior) == hash(Relative(LogNormal(0.2, 0.6)))
     assert prior != Relative(LogNormal(0.2, 0.7))
-    for bad in (2.0, LogNormal, None):
-        with pytest.raises(TypeError, match=r"prior is .*, but must be an instance of agp\.priors\.Prior"):
+    for bad in (2.0, LogNormal, None, Between(1.0), Fixed()):
+        with pytest.raises(TypeError, match=r"prior is .*, but must be a density of agp\.priors"):
             Relative(bad)
 
 

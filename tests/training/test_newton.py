@@ -11,13 +11,12 @@ from agp import GPR, RBF, SGPR, ConstantMean, Gaussian, fit_newton, tree
 from agp.bounds import Batch
 from agp.kernels import Linear
 from agp.means import LinearMean
+from agp.training._coordinates import LARGEST, Coordinates
 from agp.training._newton import (
-    LARGEST,
     LEAST_RADIUS,
     MANY,
     MOST_RADIUS,
     Ascent,
-    Coordinates,
     Evidence,
     Expanded,
     Information,

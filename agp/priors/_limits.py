@@ -1,0 +1,184 @@
+"""What training may not change: limits of parameters, fixed parameters, and single entries of both.
+
+Limits stand among the priors of a model, as they are known before training too. They are no densities: they add nothing
+to the log prior.
+"""
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from agp import tree
+from agp.backend import Array, Pullback, asarray_like, backend_of
+from agp.priors._densities import Entries, Prior
+from agp.tree import LOWER, ORDERED, POSITIVE
+
+T = TypeVar("T")
+L = TypeVar("L", bound="Limit")
+
+
+class Limit(Prior):
+    """Base class of limits, which contribute nothing to the log prior."""
+
+    positive: ClassVar[bool] = False
+    is_density: ClassVar[bool] = False
+
+    def _entries(self, x: Array) -> Entries:
+        zeros = backend_of(x).xp.zeros_like(x)
+        return zeros, lambda: zeros
+
+
+@dataclass(frozen=True)
+class Between(Limit):
+    """Limits of a parameter, which training respects; they are no density, so a prior can be added to them.
+
+    Parameters
+    ----------
+    low, high
+        The smallest and the largest value, in the units of the parameter. None means no limit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If both limits are None, one is no finite number, or `low` is not below `high`.
+    """
+
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.low is None and self.high is None:
+            raise ValueError("low and high are both None; pass at least one limit.")
+        for name in ("low", "high"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+                raise ValueError(f"{name} of Between is {value!r}, but must be a finite number or None.")
+            object.__setattr__(self, name, float(value))
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"low is {self.low:g} and high is {self.high:g}, but low must be less than high.")
+
+
+@dataclass(frozen=True)
+class Fixed(Limit):
+    """A parameter, or an entry of one, that training does not change."""
+
+
+class Limits(NamedTuple):
+    """The limits of the entries of a leaf, in its shape; minus infinity and infinity where there is none."""
+
+    low: Array
+    high: Array
+
+
+def fixed_entries(model: Any, frozen: tuple[str, ...] = (), /) -> dict[str, tuple[int, ...]]:
+    """Return the places of the fixed entries, in row-major order, for each parameter of a model that has some.
+
+    `frozen` are further patterns of names of leaves or of single entries.
+    """
+    patterns = (*frozen, *(pattern for pattern, _ in limits_among(model, Fixed)))
+    found: dict[str, set[int]] = {}
+    for name, x in tree.leaves(model, "parameter").items() if patterns else ():
+        for pattern in patterns:
+            if entries := tree.entries_matching(name, tuple(x.shape), pattern):
+                found.setdefault(name, set()).update(entries)
+    return {name: tuple(sorted(entries)) for name, entries in found.items()}
+
+
+def held_leaves(model: Any, /) -> frozenset[str]:
+    """Return the names of the parameters that training cannot change: fixed ones, and those that are zero."""
+    fixed = fixed_entries(model)
+    whole = {name for name, x in tree.leaves(model).items() if len(fixed.get(name, ())) == math.prod(x.shape)}
+    return tree.zero_leaves(model) | (whole & fixed.keys())
+
+
+def limits_of(model: Any, frozen: tuple[str, ...] = (), /) -> dict[str, Limits]:
+    """Return the limits of each parameter of a model that has some; both limits of fixed entries are their values.
+
+    `frozen` are further patterns of fixed entries.
+    """
+    bounds, fixed = limits_among(model, Between), fixed_entries(model, frozen)
+    found = {}
+    for leaf in tree.describe(model) if bounds or fixed else ():
+        if leaf.role != "parameter":
+            continue
+        name, x = leaf.name, leaf.value
+        size, shape, held = math.prod(x.shape), tuple(x.shape), fixed.get(name, ())
+        if held and len(held) == size:
+            found[name] = Limits(x, x)
+            continue
+        low, high = [-math.inf] * size, [math.inf] * size
+        for pattern, between in bounds:
+            for i in tree.entries_matching(name, shape, pattern):
+                low[i] = max(low[i], -math.inf if between.low is None else between.low)
+                high[i] = min(high[i], math.inf if between.high is None else between.high)
+        if held or low != [-math.inf] * size or high != [math.inf] * size:
+            xp, least = backend_of(x).xp, 0.0 if isinstance(leaf.constraint, type(POSITIVE)) else -math.inf
+            low = [max(least, end) for end in low]
+            ends = [xp.reshape(asarray_like(end, x), shape) for end in (low, high)]
+            if held:
+                is_held = xp.reshape(asarray_like([float(i in held) for i in range(size)], x), shape) > 0.0
+                ends = [xp.where(is_held, x, end) for end in ends]
+            found[name] = Limits(*ends)
+    return found
+
+
+def restrict(model: T, limits: dict[str, Limits] | None = None, /) -> T:
+    """Return the model with parameters moved into limits, by default its own."""
+    limits = limits_of(model) if limits is None else limits
+    if not limits:
+        return model
+    values = tree.leaves(model)
+    clipped = {name: backend_of(low).xp.clip(values[name], low, high) for name, (low, high) in limits.items()}
+    return tree.equalise(tree.with_leaves(model, clipped))
+
+
+def limits_among(model: Any, kind: type[L], /) -> list[tuple[str, L]]:
+    """Return the patterns and limits of one class among the priors of a model; parts of models have none."""
+    return [(pattern, prior) for pattern, prior in vars(model).get("priors", ()) if isinstance(prior, kind)]
+
+
+def check_limit(leaf: tree.Leaf, pattern: str, limit: Limit, /) -> None:
+    """Raise ValueError if a limit does not fit a parameter."""
+    if not isinstance(limit, Between):
+        return
+    if leaf.constraint in (ORDERED, LOWER):
+        raise ValueError(f"{pattern!r} sets limits of {leaf.name}, which is {leaf.constraint.name}; only fix it.")
+    if isinstance(leaf.constraint, type(POSITIVE)) and limit.high is not None and limit.high <= 0.0:
+        raise ValueError(f"{leaf.name} is positive, but {pattern!r} limits it to at most {limit.high:g}.")
+
+
+class ByEntry(Prior):
+    """Priors of some entries of a leaf, each a density with the places of its entries in row-major order."""
+
+    positive: ClassVar[bool] = False
+
+    def __init__(self, parts: tuple[tuple[Prior, tuple[int, ...]], ...]) -> None:
+        self.parts = parts
+
+    def log_density(self, x: Array, /, unit: Array | None = None) -> tuple[Array, Pullback]:
+        xp = backend_of(x).xp
+        flat = xp.reshape(x, (-1,))
+        units = None if unit is None else xp.reshape(xp.broadcast_to(unit, x.shape), (-1,))
+        total, pulls = xp.sum(flat[:0]), []
+        for prior, places in self.parts:
+            index = asarray_like(places, x)
+            of_these = None if units is None else xp.take(units, index)
+            value, pull = prior.log_density(xp.take(flat, index), of_these)
+            total = total + value
+            pulls.append((places, pull))
+
+        def pullback(bar: Any) -> Array:
+            slopes = [flat[:1] * 0.0] * flat.shape[0]
+            for places, pull in pulls:
+                slope = pull(bar)
+                for k, place in enumerate(places):
+                    slopes[place] = slope[k : k + 1]
+            return xp.reshape(xp.concat(slopes), tuple(x.shape))
+
+        return total, pullback
+
+    def _entries(self, _: Array) -> Entries:  # pyright: ignore[reportIncompatibleMethodOverride]
+        raise TypeError("the prior of single entries has no density of each entry.")

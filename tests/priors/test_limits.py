@@ -1,0 +1,289 @@
+"""Limits of parameters, fixed parameters and single entries, through every way of training."""
+
+import numpy as np
+import pytest
+
+import agp
+from agp import tree
+from agp.bounds import Batch
+from agp.priors import Between, Fixed, LogNormal, log_prior
+from agp.training import Coordinates, Evidence, newton_names
+from agp.updates import Adam, NaturalGradient
+
+RNG = np.random.default_rng(3)
+X = RNG.standard_normal((60, 2))
+Y = np.sin(1.5 * X[:, 0]) + 0.1 * RNG.standard_normal(60)
+COUNTS = RNG.poisson(np.exp(np.sin(X[:, 0]))).astype(float)
+KERNEL = agp.RBF(lengthscale=[1.0, 1.5])
+LIMITS = {
+    "kernel.lengthscale": Between(0.5, 1.2),
+    "kernel.variance": Between(None, 0.2),
+    "likelihood.noise_variance": Between(0.05),
+    "kernel.lengthscale[1]": Fixed(),
+}
+
+
+def gpr(**options):
+    return agp.GPR.from_data(X, Y, kernel=KERNEL, **options)
+
+
+def sparse(cls=agp.SVGP, **options):
+    return cls.from_data(X, Y, kernel=KERNEL, num_inducing=12, **options)
+
+
+TRAININGS = {
+    "newton": lambda model: agp.fit_newton(model, X, Y),
+    "lbfgs": lambda model: agp.fit_lbfgs(model, X, Y),
+    "lbfgs-logarithms": lambda model: agp.fit_lbfgs(model, X, Y, logarithms=True),
+    "lbfgs-restarts": lambda model: agp.fit_lbfgs(model, X, Y, restarts=2, max_iterations=20),
+    "adam": lambda model: agp.train(model, X, Y, steps=60, updates=[Adam(0.1)]),
+    "fit": lambda model: agp.fit(model, X, Y),
+}
+
+
+def values(model):
+    found = tree.leaves(model)
+    names = ("lengthscale", "kernel.variance", "noise_variance")
+    return {name: np.asarray(x) for name, x in found.items() if name.endswith(names)}
+
+
+def assert_within(model):
+    for name, x in values(model).items():
+        if name.endswith("lengthscale"):
+            assert 0.5 <= x[0] <= 1.2 + 1e-12
+        elif name.endswith("kernel.variance"):
+            assert x <= 0.2 + 1e-12
+        elif name.endswith("noise_variance"):
+            assert x >= 0.05 - 1e-12
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("training", TRAININGS)
+def test_training_respects_limits_and_reaches_those_that_bind(training):
+    limits = {name: one for name, one in LIMITS.items() if name != "kernel.lengthscale[1]"}
+    limits["kernel.lengthscale"] = Between(0.5)
+    limits["kernel.lengthscale[0]"] = Between(None, 1.2)
+    limits["kernel.lengthscale[1]"] = Fixed()
+    free, model = agp.fit_newton(gpr(), X, Y).model, gpr(priors=limits)
+    assert_within(model)
+    assert values(free)["likelihood.noise_variance"] < 0.05  # so the limit binds
+    assert values(free)["kernel.variance"] > 0.2
+    trained = TRAININGS[training](model).model
+    assert_within(trained)
+    found = values(trained)
+    assert found["kernel.lengthscale"][1] == 1.5
+    assert found["likelihood.noise_variance"] == pytest.approx(0.05, rel=0.02)
+    assert found["kernel.variance"] == pytest.approx(0.2, rel=0.1)
+
+
+def test_newton_and_lbfgs_find_the_same_optimum_on_the_limits():
+    first, second = (f(gpr(priors=LIMITS), X, Y).model for f in (agp.fit_newton, agp.fit_lbfgs))
+    assert float(first.bound(X, Y)[0]) == pytest.approx(float(second.bound(X, Y)[0]), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    "cls", [agp.SGPR, agp.SVGP, agp.NNGP, agp.CaGP, agp.VIF, agp.GPR, agp.SOLVEGPR], ids=lambda cls: cls.__name__
+)
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_fit_freezes_single_entries_and_whole_leaves_of_every_method(cls):
+    model = cls.from_data(X, Y, kernel=KERNEL)
+    found = agp.fit(model, X, Y, frozen=("kernel.lengthscale[0]", "mean_function.*"), max_steps=25).model
+    after, before = tree.leaves(found), tree.leaves(model)
+    for name in after:
+        if name.endswith("kernel.lengthscale"):
+            assert after[name][0] == before[name][0]
+            assert after[name][1] != before[name][1]
+        elif "mean_function" in name:
+            assert np.array_equal(after[name], before[name])
+    assert found.priors == model.priors
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("cls", [agp.TNNGP, agp.TVGP, agp.SVGP])
+def test_fit_freezes_entries_of_models_of_counts(cls):
+    model = cls.from_data(X, COUNTS, kernel=KERNEL, likelihood=agp.Poisson())
+    kept = {"frozen": "kernel.lengthscale[0]", "priors": {"kernel.variance": Between(None, 0.3)}}
+    found = tree.leaves(agp.fit(model, X, COUNTS, max_steps=12, **kept).model)
+    lengthscale = next(x for name, x in found.items() if name.endswith("kernel.lengthscale"))
+    variance = next(x for name, x in found.items() if name.endswith("kernel.variance"))
+    assert lengthscale[0] == 1.0
+    assert lengthscale[1] != 1.5
+    assert variance <= 0.3
+
+
+def test_a_fixed_leaf_is_reported_as_frozen():
+    found = agp.fit(gpr(priors={"kernel.lengthscale": Fixed()}), X, Y)
+    assert "kernel.lengthscale" in found.frozen
+    assert np.array_equal(found.model.kernel.lengthscale, [1.0, 1.5])
+    assert "kernel.lengthscale" in agp.fit(gpr(), X, Y, frozen="kernel.lengthscale").frozen
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_minibatches_respect_limits():
+    limits = {"kernel.lengthscale[1]": Fixed(), "likelihood.noise_variance": Between(0.05)}
+    found = agp.fit(sparse(priors=limits), X, Y, batch_size=30, max_steps=120).model
+    assert found.kernel.lengthscale[1] == 1.5
+    assert found.likelihood.noise_variance >= 0.05
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_frozen_q_of_u_is_not_solved_for():
+    model = sparse(posterior="whitened")
+    found = agp.fit(model, X, Y, frozen="posterior.*", max_steps=20)
+    assert np.array_equal(found.model.process.posterior.mean, model.process.posterior.mean)
+
+
+def test_integration_stays_within_limits():
+    found = agp.integrate(gpr(priors=LIMITS), settings=40).model.settings[0]
+    lengthscale, noise = (np.asarray(x) for x in (found.kernel.lengthscale, found.noise))
+    assert np.all(lengthscale[:, 1] == 1.5)
+    assert lengthscale[:, 0].min() >= 0.5
+    assert lengthscale[:, 0].max() <= 1.2
+    assert noise.min() >= 0.05
+    assert np.asarray(found.kernel.variance).max() <= 0.2
+
+
+def test_limits_far_away_change_nothing():
+    wide = {"kernel.*": Between(1e-8, 1e8), "likelihood.*": Between(1e-9), "mean_function.*": Between(-1e6, 1e6)}
+    for fit in (agp.fit_newton, agp.fit_lbfgs, lambda *args: agp.train(*args, steps=20)):
+        plain, limited = fit(gpr(), X, Y).model, fit(gpr(priors=wide), X, Y).model
+        for name, x in tree.leaves(plain).items():
+            np.testing.assert_allclose(tree.leaves(limited)[name], x, rtol=1e-12)
+
+
+def test_limits_have_the_units_of_the_parameter():
+    scaled = {"kernel.lengthscale": Between(500.0, 1200.0), "likelihood.noise_variance": Between(0.05 * 1e-4)}
+    plain = {"kernel.lengthscale": Between(0.5, 1.2), "likelihood.noise_variance": Between(0.05)}
+    kernel = agp.RBF(lengthscale=[1000.0, 1500.0])
+    one = agp.fit(gpr(priors=plain), X, Y).model
+    other = agp.fit(agp.GPR.from_data(1e3 * X, 1e-2 * Y, kernel=kernel, priors=scaled), 1e3 * X, 1e-2 * Y).model
+    np.testing.assert_allclose(other.kernel.lengthscale, 1e3 * one.kernel.lengthscale, rtol=1e-4)
+    np.testing.assert_allclose(other.predict(1e3 * X).mean, 1e-2 * one.predict(X).mean, rtol=1e-4, atol=1e-7)
+
+
+def test_all_backends_take_the_same_steps(backend):
+    priors = {**LIMITS, "kernel.*": LogNormal(0.0, 1.0), "kernel.lengthscale[0]": LogNormal(0.2, 0.4)}
+    model = gpr(priors=priors)
+    expected = agp.train(model, X, Y, steps=10).model
+    found = agp.train(backend.move(model), backend.array(X), backend.array(Y), steps=10).model
+    for name, x in tree.leaves(agp.to_backend(found, "numpy")).items():
+        np.testing.assert_allclose(x, tree.leaves(expected)[name], rtol=1e-9)
+
+
+# -- single entries ----------------------------------------------------------------------------------------------------
+
+
+def test_priors_of_single_entries():
+    prior, other = LogNormal(0.3, 0.5), LogNormal(-1.0, 2.0)
+    model = gpr(priors={"kernel.lengthscale[1]": prior, "kernel.lengthscale": other})
+    value, pull = log_prior(model)
+    parts = [one.log_density(np.asarray([x])) for one, x in ((other, 1.0), (prior, 1.5))]
+    assert float(value) == pytest.approx(sum(float(part) for part, _ in parts))
+    slope = pull(2.0).kernel.lengthscale
+    np.testing.assert_allclose(slope, [part(2.0)[0] for _, part in parts])
+    alone = gpr(priors={"kernel.lengthscale[1]": prior})
+    np.testing.assert_allclose(log_prior(alone)[1]().kernel.lengthscale, [0.0, parts[1][1](1.0)[0]])
+
+
+def test_newtons_derivatives_without_fixed_entries_are_differences():
+    priors = {"kernel.lengthscale[0]": Fixed(), "kernel.lengthscale[1]": LogNormal(0.3, 0.5)}
+    model = gpr(priors=priors)
+    objective = Evidence(model, Batch(X, Y[:, None]), newton_names(model))
+    at = objective.coordinates.vector_of(model)
+    assert len(at) == 4  # variance, one lengthscale, noise, mean
+    point = objective(at)
+    for i in np.flatnonzero(~objective.linear):
+        step = 1e-5 * (np.arange(4) == i)
+        difference = (objective(at + step).value - objective(at - step).value) / 2e-5
+        profiled = point.slope[np.flatnonzero(~objective.linear) == i][0]
+        # the gradient is that after the mean function is optimised, so remove the part along the mean
+        if abs(point.mean.gain) < 1e-12:
+            assert difference == pytest.approx(profiled, rel=1e-5)
+
+
+def test_coordinates_return_what_they_were_given():
+    model = gpr(priors={"kernel.lengthscale[0]": Fixed()})
+    coordinates = Coordinates(model, newton_names(model), ("mean_function.value[0]",))
+    vector = coordinates.vector_of(model)
+    np.testing.assert_allclose(coordinates.vector_of(coordinates.model_at(vector + 0.1)), vector + 0.1)
+    moved = coordinates.model_at(vector + 0.1)
+    assert moved.kernel.lengthscale[0] == 1.0
+    assert np.array_equal(moved.mean_function.value, model.mean_function.value)
+    several = coordinates.values_at(np.stack([vector, vector + 0.1]))
+    np.testing.assert_allclose(several["kernel.lengthscale"][1], moved.kernel.lengthscale)
+
+
+def test_flatten_leaves_out_fixed_entries():
+    model = gpr(priors={"kernel.lengthscale[0]": Fixed()})
+    vector, unflatten = agp.flatten(model, frozen=("likelihood.*", "mean_function.value[0]"))
+    assert unflatten.names == ("kernel.variance", "kernel.lengthscale[1]")
+    moved = unflatten(vector + 0.3)
+    assert moved.kernel.lengthscale[0] == 1.0
+    np.testing.assert_allclose(agp.flatten(moved, frozen=("likelihood.*", "mean_function.*"))[0], vector + 0.3)
+    jacobian, pull = unflatten.log_jacobian(vector)
+    moved = [unflatten(vector + 1e-6 * e) for e in np.eye(2)]
+    slopes = [
+        (m.kernel.variance - model.kernel.variance) / 1e-6 if i == 0 else (m.kernel.lengthscale[1] - 1.5) / 1e-6
+        for i, m in enumerate(moved)
+    ]
+    assert float(jacobian) == pytest.approx(np.sum(np.log(slopes)), abs=1e-4)
+    assert pull().shape == (2,)
+
+
+# -- lists of updates --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_fit_takes_lists_of_updates():
+    updates = [Adam(0.05, frozen=("posterior.*", "kernel.lengthscale[0]")), NaturalGradient(0.5)]
+    found = agp.fit(sparse(posterior="whitened"), X, Y, updates=updates, max_steps=30)
+    assert found.steps == 30
+    assert found.model.kernel.lengthscale[0] == 1.0
+    same = agp.train(sparse(posterior="whitened"), X, Y, steps=30, updates=updates)
+    np.testing.assert_array_equal(found.model.kernel.lengthscale, same.model.kernel.lengthscale)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"updates": Adam(0.05)}, "must be a list of updates"),
+        ({"updates": [Adam]}, r"updates\[0\] is a class; write Adam\(\)"),
+        ({"updates": "adam"}, "must be a list of updates"),
+        ({"updates": [Adam(0.05)], "frozen": "Z"}, "pass frozen to the updates"),
+        ({"frozen": "kernel.lenthscale"}, "no parameter matches 'kernel.lenthscale'; did you mean"),
+        (
+            {"frozen": "kernel.lengthscale[2]"},
+            r"names an entry of process.kernel.lengthscale, which has the shape \(2,\)",
+        ),
+        ({"frozen": "kernel.lengthscale[0, 0]"}, "names an entry of"),
+        ({"frozen": 3}, "a pattern of leaf names is 3"),
+        ({"priors": {"kernel.lengthscale": (0.1, 2.0)}}, "must be an instance of agp.priors.Prior"),
+        ({"priors": {"kernel.lengthscale": Between(None, -1.0)}}, "is positive, but"),
+        ({"priors": {"posterior.mean": Fixed()}}, "part of q"),
+        ({"priors": {"kernel.scale": Fixed()}}, "no parameter matches"),
+    ],
+)
+def test_wrong_arguments_are_named(options, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        agp.fit(sparse(posterior="whitened"), X, Y, **options)
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((), "both None"),
+        ((2.0, 1.0), "low is 2 and high is 1"),
+        ((np.inf,), "finite"),
+        (("a",), "finite"),
+        ((1, 1), "less"),
+    ],
+)
+def test_wrong_limits_are_named(ends, said):
+    with pytest.raises(ValueError, match=said):
+        Between(*ends)
+
+
+def test_limits_survive_files(tmp_path):
+    model = gpr(priors=LIMITS)
+    agp.save(model, tmp_path / "model.safetensors")
+    assert agp.load(tmp_path / "model.safetensors").priors == model.priors
