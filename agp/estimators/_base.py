@@ -23,6 +23,7 @@ from agp.estimators._inputs import convert_inputs, move_inputs
 from agp.estimators._kernel_columns import number_columns
 from agp.estimators._noise_groups import with_groups
 from agp.estimators._observations import Observations
+from agp.estimators._priors import given_priors
 from agp.estimators._saturation import saturate
 from agp.estimators._search import train_model
 from agp.estimators._validation import check_parameters
@@ -144,6 +145,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     total_rows: int | None = None
     random_state: Any = None
     verbose: Any = False
+    priors: Any = "auto"
+    frozen: Any = ()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -208,6 +211,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             "kernel": self._kernel(data, likelihood),
             "num_inducing": self._inducing(X, likelihood, parts=parts),
             "seed": self._seed,
+            "priors": given_priors(self),
         }
         if variance is not None:
             rows = backend_of(X).gather(X[: min(START_ROWS, X.shape[0]), :])

@@ -65,6 +65,8 @@ class GPClassifier(ClassifierMixin, Distribution):
         As in `GPRegressor`.
     tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
         As in `GPRegressor`. `fit_classification` does not use `tolerance`.
+    priors, frozen
+        As in `GPRegressor`. If `fit_classification` chooses the kernels, "auto" stands for its own priors.
 
     Attributes
     ----------
@@ -184,6 +186,8 @@ class GPClassifier(ClassifierMixin, Distribution):
             likelihood=Bernoulli(link="logit") if count == 2 else Softmax(count),
             categories=self._categories,
             kernel=self._given_kernel(data.X),
+            priors=self.priors,
+            frozen=self.frozen,
             weights=data.weights,
             max_seconds=self.max_seconds,
             seed=self._seed,

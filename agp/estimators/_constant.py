@@ -34,6 +34,13 @@ SMALL_VARIANCE = 0.01
 """Kernels start with the variance of the function values that the targets stand for if it is below this number."""
 
 
+NOTHING_TO_LEARN = (
+    "all targets are the same, so there is nothing to learn, and the model predicts this number for all rows; check that "
+    "y is the right column, and do not rely on the error bars."
+)
+"""The warning about targets that are all the same."""
+
+
 class Constant(NamedTuple):
     """The parts of a model that predicts the targets themselves, if they are all equal."""
 

@@ -18,6 +18,7 @@ from agp.estimators._classifier import GPClassifier
 from agp.estimators._encoding import IMPUTATIONS, Encoder
 from agp.estimators._names import with_coded_names, with_names
 from agp.estimators._noise_groups import NoiseGroups, check_column, labels_of_levels
+from agp.estimators._priors import decode_priors, encode_priors
 from agp.estimators._regressor import GPRegressor
 from agp.inspection import column_names
 from agp.io import Kind, Stored, fits, register_kind
@@ -120,6 +121,8 @@ def _plain(name: str, value: Any) -> Any:
         return str(value).rpartition(".")[2].rstrip("'>")  # numpy.float32, torch.float64, ...
     if isinstance(value, (list, tuple)) and all(type(name) is str for name in value):
         return list(value)
+    if name == "priors" and isinstance(value, Mapping):
+        return encode_priors(value)
     if name == "class_weight" and isinstance(value, Mapping):  # keys of JSON are text, but labels may be numbers
         return [[_plain(name, _scalar(label)), float(factor)] for label, factor in value.items()]
     finite = not isinstance(value, float) or math.isfinite(value)
@@ -258,6 +261,8 @@ def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | N
     if isinstance(pairs := parameters.get("class_weight"), list):
         sound = all(isinstance(pair, list) and len(pair) == 2 and type(pair[1]) is float for pair in pairs)
         parameters["class_weight"] = dict(_check(sound, pairs, "factors of labels"))
+    if isinstance(priors := parameters.get("priors"), list):
+        parameters["priors"] = decode_priors(priors)
     declared = inspect.get_annotations(cls.__init__, eval_str=True)
     for name, value in parameters.items():
         if name not in declared or not fits(value, declared[name]):

@@ -4,6 +4,7 @@ from typing import Any
 
 from agp.checks import check_whole
 from agp.errors import count_of, unknown_name_message
+from agp.likelihoods import LatentNoiseGaussian
 from agp.methods import OUTPUTS
 from agp.models import Coregionalised
 
@@ -11,25 +12,27 @@ NOISE_KINDS = ("shared", "separate")
 """The values of `outputs` with independent outputs, which the likelihood "latent-noise" requires."""
 
 
-def resolve_outputs(outputs: str, num_latents: Any, count: int, latent_noise: str | None, own_noise: bool) -> Any:
+def resolve_outputs(regressor: Any, count: int, *, separable: bool) -> Any:
     """Return the argument `outputs` for `SVGP.from_data`; None if the outputs share one kernel.
 
     Parameters
     ----------
-    outputs, num_latents
-        The parameters of the estimator.
+    regressor
+        The estimator, with the parameters `outputs`, `num_latents` and `likelihood`.
     count
         The number of target columns.
-    latent_noise
-        The name of the likelihood if its noise is a latent function; None otherwise.
-    own_noise
-        Whether the latent noise of one target has a kernel of its own also if `outputs` is "shared".
+    separable
+        Whether outputs may have kernels of their own, as the latent noise of one target then has.
 
     Raises
     ------
     ValueError
         If the parameters contradict each other, the targets or the likelihood.
     """
+    outputs, num_latents = regressor.outputs, regressor.num_latents
+    is_latent = issubclass(regressor._likelihood_class, LatentNoiseGaussian)
+    latent_noise = regressor._likelihood_name if is_latent else None
+    own_noise = separable and regressor.num_inducing != "auto"
     if outputs not in OUTPUTS:
         raise ValueError(unknown_name_message("outputs", outputs, OUTPUTS))
     if latent_noise is not None and outputs not in NOISE_KINDS:

@@ -16,7 +16,7 @@ from agp.estimators._arrays import (
     resolve_seed,
 )
 from agp.estimators._base import all_or_nothing, takes_parts
-from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
+from agp.estimators._constant import NOTHING_TO_LEARN, constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import joint_covariance
 from agp.estimators._inputs import convert_training_inputs
 from agp.estimators._noise_groups import (
@@ -30,7 +30,7 @@ from agp.estimators._noise_groups import (
 from agp.estimators._noise_starts import start_noise
 from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._outputs import resolve_outputs
-from agp.estimators._regressor_checks import check_not_chosen, check_parts, check_regressor
+from agp.estimators._regressor_checks import check_not_chosen, check_parts, check_regressor, check_takes_exposure
 from agp.estimators._search import insert_level_effects, search_model, takes_near_rows
 from agp.estimators._targets import (
     are_missing,
@@ -147,6 +147,15 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     total_rows
         The total number of different rows, if rows are passed to `partial_fit` repeatedly. By default, all rows are
         assumed to be new, so the total is the number of rows passed so far.
+    priors
+        A dictionary of priors (`agp.priors`) and limits, such as ``{"likelihood.noise_variance": Between(1e-4)}``,
+        whose keys are patterns of leaf names of `model_`, None, or "auto": those of `agp.fit_regression` if this
+        function chooses the model, otherwise none.
+    frozen
+        One or several patterns of the names of leaves, such as ``"kernel.lengthscale"``, or of single entries, such as
+        ``"kernel.lengthscale[0]"``, that keep their starting values: those of the given kernel, likelihood or mean.
+    mean_function
+        An `agp.means.Mean`, the mean of the function before training; by default a trained constant.
     random_state
         A seed, a `numpy.random.RandomState`, or None, for the selection of inducing inputs and minibatches. If all rows
         are inducing inputs, nothing is drawn.
@@ -209,6 +218,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     missing_targets: str = "refuse"
     hyperparameters: str = "auto"
     store_data: bool = True
+    mean_function: Any = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -272,11 +282,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
 
     def _fit_constant(self, data: Observations) -> None:
         """Build a model of targets that are all the same, which cannot be trained."""
-        text = (
-            "all targets are the same, so there is nothing to learn, and the model predicts this number for all rows; "
-            "check that y is the right column, and do not rely on the error bars."
-        )
-        warnings.warn(text, UserWarning, stacklevel=outside())
+        warnings.warn(NOTHING_TO_LEARN, UserWarning, stacklevel=outside())
         self._start(self._model(data, parts=False, constant=True))
         self.bound_ = float(self.model_.bound(data.X, data.y, **data.known)[0])
         self.converged_, self.learned_ = True, False
@@ -408,7 +414,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
 
     def _model(self, data: Observations, *, parts: bool, constant: bool = False) -> Any:
         method = METHODS[self._method(data, parts=parts)]
-        outputs = self._outputs(data.y.shape[1], separable="outputs" in method.takes and not constant)
+        outputs = resolve_outputs(self, data.y.shape[1], separable="outputs" in method.takes and not constant)
         likelihood = self._likelihood(data.y, method)
         if not self._is_gaussian:
             likelihood.check_targets(data.y)
@@ -418,7 +424,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
                 asked = f"outputs is {self.outputs!r}, but the method {method.name} does not support it"
                 raise ValueError(f"{asked}; use auto, or one of {known}.")
             warn_if_unlike(data.y, method.name, known)
-        mean_function, variance, given = ConstantMean(), None, not isinstance(self.likelihood, str)
+        mean_function, variance = self.mean_function or ConstantMean(), None
+        given = not isinstance(self.likelihood, str)
         if constant:
             parts_of_equal = constant_parts(likelihood, data.rates(), given=given, transform=self.transform_)
             likelihood, mean_function, variance = parts_of_equal
@@ -456,16 +463,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         return repr(self.likelihood) if isinstance(self.likelihood, str) else type(self.likelihood).__name__
 
     def _check_takes_exposure(self) -> None:
-        if not self._likelihood_class.log_link:
-            known = ", ".join(repr(name) for name, one in LIKELIHOODS.items() if one.log_link)
-            raise ValueError(
-                f"exposure is given, but likelihood={self._likelihood_name} does not use it; use one of {known}."
-            )
-
-    def _outputs(self, count: int, *, separable: bool) -> Any:
-        """Return the argument `outputs` for `SVGP.from_data`; None if the outputs share one kernel."""
-        noise = self._likelihood_name if issubclass(self._likelihood_class, LatentNoiseGaussian) else None
-        return resolve_outputs(self.outputs, self.num_latents, count, noise, separable and self.num_inducing != "auto")
+        check_takes_exposure(self)
 
     def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, noise: Any, *, reset: bool) -> Observations:
         check_regressor(self)
@@ -474,7 +472,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         if exposure is not None:
-            self._check_takes_exposure()
+            check_takes_exposure(self)
         if noise is not None:
             self._check_takes_noise()
         A = convert_training_inputs(self, X, reset=reset)

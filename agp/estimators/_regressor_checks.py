@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from agp.checks import check_choice
+from agp.checks import check_choice, check_instance
 from agp.likelihoods import LIKELIHOODS, TRANSFORMS, Likelihood
+from agp.means import Mean
 from agp.selection import HYPERPARAMETERS
 
 
@@ -15,6 +16,7 @@ def check_regressor(regressor: Any) -> None:
     elif not isinstance(likelihood, Likelihood):
         known = ", ".join(map(repr, LIKELIHOODS))
         raise TypeError(f"likelihood is {likelihood!r}, but must be one of {known}, or an agp.likelihoods.Likelihood.")
+    check_instance("mean_function", regressor.mean_function, Mean, optional=True)
     check_choice("target_transform", regressor.target_transform, (None, "none", "auto", *TRANSFORMS))
     check_choice("missing_targets", regressor.missing_targets, ("refuse", "ignore"))
     check_choice("hyperparameters", regressor.hyperparameters, HYPERPARAMETERS)
@@ -23,6 +25,15 @@ def check_regressor(regressor: Any) -> None:
     if regressor._given_transform is not None and not regressor._is_gaussian:
         transform, name = regressor.target_transform, regressor._likelihood_name
         raise ValueError(f"target_transform={transform!r} is for likelihood='gaussian', not {name}.")
+
+
+def check_takes_exposure(regressor: Any) -> None:
+    """Raise ValueError if the likelihood has no rate that exposures multiply."""
+    if not regressor._likelihood_class.log_link:
+        known = ", ".join(repr(name) for name, one in LIKELIHOODS.items() if one.log_link)
+        raise ValueError(
+            f"exposure is given, but likelihood={regressor._likelihood_name} does not use it; use one of {known}."
+        )
 
 
 def check_not_chosen(regressor: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from agp import tree
-from agp.io._classes import find_class, fits, is_agp_class, name_of, resolved_annotations
+from agp.io._classes import find_class, fits, is_agp_class, known_classes, name_of, resolved_annotations
 
 ARRAY = "array"
 """The text that replaces an array."""
@@ -89,6 +89,11 @@ def _encode_setting(value: Any, place: str, classes: dict[str, type]) -> Any:
     return _encode_node(value, place, classes)
 
 
+def encode_setting(value: Any, name: str) -> Any:
+    """Convert a setting, such as a prior, to JSON. Raise a TypeError that names the setting if it cannot be saved."""
+    return _encode_setting(value, name, {})
+
+
 def _refuse(place: str, reason: str) -> NoReturn:
     raise TypeError(
         f"{place or 'the model'} cannot be saved, because {reason}; files hold numbers, text, Booleans, None, tuples, "
@@ -129,6 +134,11 @@ def _read_node(node: Any, place: str, *given: Any) -> Any:
         if is_agp_class(cls) and name not in leaves and not fits(values[name], resolved_annotations(cls)[name]):
             raise ValueError(f"{here} is {values[name]!r:.80}, which {cls.__name__} does not accept")
     return cls(**values)
+
+
+def decode_setting(x: Any, name: str) -> Any:
+    """Convert what `encode_setting` returned to the setting; the errors are those of `decode_model`."""
+    return _read(x, name, {}, known_classes(()), "the file")
 
 
 def _read_leaf(x: Any, place: str, arrays: Mapping[str, Any]) -> Any:

@@ -70,7 +70,7 @@ class _Composite(Kernel):
             raise TypeError(f"parts of {name} is {self.parts!r}, but must be a tuple of kernels, such as (RBF(),).")
         for i, part in enumerate(self.parts):
             check_instance(f"parts[{i}]", part, Kernel)
-        object.__setattr__(self, "ties", (*self.ties, *_repeated_parts(self.parts)))
+        object.__setattr__(self, "ties", (*dict.fromkeys((*self.ties, *_repeated_parts(self.parts))),))
 
     @classmethod
     def of(cls, *kernels: Kernel) -> Self:

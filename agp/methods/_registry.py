@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agp.backend import Array
@@ -13,6 +13,7 @@ from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.methods._record import OPTIONS, Method
 from agp.methods._table import METHODS
+from agp.priors import Prior, Priors
 from agp.training import recipe
 from agp.updates import Update
 
@@ -73,6 +74,7 @@ def build(
     likelihood: Likelihood,
     kernel: str | Kernel,
     mean_function: Mean | None = None,
+    priors: Mapping[str, Prior] | Priors | None = None,
     weights: Array | None = None,
     offset: Array | None = None,
     noise: Array | None = None,
@@ -89,7 +91,7 @@ def build(
     record = METHODS[method]
     kernel = parse_kernel(kernel) if isinstance(kernel, str) else kernel
     given = {name: x for name, x in options.items() if x is not None and name in record.takes}
-    known = {"weights": weights, "offset": offset, "noise": noise}
+    known = {"priors": priors or None, "weights": weights, "offset": offset, "noise": noise}
     given |= {name: x for name, x in known.items() if x is not None}
     constructor = record.build or record.model.from_data
     return constructor(X, y, kernel=kernel, likelihood=likelihood, mean_function=mean_function, **given)

@@ -1,17 +1,19 @@
 """Checks of the arguments of `fit_regression` and `fit_classification`."""
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.checks import check_instance, check_weights, known_of_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.models import valid_data
-from agp.selection._given import Data
+from agp.priors import Fixed, Priors, as_priors
+from agp.selection._given import Data, all_names
 
 NEGLIGIBLE_NOISE = 1e-9
 """The least noise variance of targets if all noise is known, as a fraction of their variance."""
@@ -30,8 +32,36 @@ def check_kernel_and_priors(kernel: Any, priors: Any) -> None:
     """Raise TypeError unless the kernel is "auto" or a kernel, and the priors are "auto", None or a dictionary."""
     if not (isinstance(kernel, str) and kernel == "auto"):
         check_instance("kernel", kernel, Kernel, other="'auto' or ")
+    check_priors_argument(priors)
+
+
+def check_priors_argument(priors: Any) -> None:
+    """Raise TypeError unless `priors` is "auto", None or a dictionary."""
     if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
         raise TypeError(f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors.")
+
+
+def split_priors(priors: Any, frozen: str | Iterable[str] = (), /) -> tuple[Any, Priors]:
+    """Split priors into densities and limits, and add the limits of frozen parameters.
+
+    Densities are "auto" if they are so, or if there are only limits.
+    """
+    fixed = tuple((pattern, Fixed()) for pattern in tree.patterns(frozen))
+    if priors is None or isinstance(priors, str):
+        return priors, fixed
+    pairs = as_priors(priors)
+    densities = {pattern: prior for pattern, prior in pairs if prior.is_density}
+    limits = tuple(pair for pair in pairs if not pair[1].is_density)
+    return (densities if densities or not limits else "auto"), (*limits, *fixed)
+
+
+def check_limits(limits: Priors, kernels: Iterable[Kernel], parts: Iterable[tuple[str, Any]], /) -> None:
+    """Raise ValueError unless the pattern of each limit matches a parameter of a kernel or of another part."""
+    nodes = [*(("kernel", kernel) for kernel in kernels), *parts]
+    names = [f"{path}.{name}" for path, part in nodes if part is not None for name in all_names(part)]
+    for pattern, _ in limits:
+        if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
+            raise ValueError(tree.no_match_message(pattern, dict.fromkeys(names)))
 
 
 def with_least_noise(data: Data, likelihood: Any) -> Data:

@@ -10,6 +10,7 @@ from agp.backend import asarray_like, backend_of, to_numpy
 from agp.bounds import Batch
 from agp.kernels import RBF, White
 from agp.models import SVGP, TNNGP, TVGP, Ensemble
+from agp.priors import Priors
 from agp.random import generator
 from agp.selection._class_kernels import LATER_STEPS, Searched, Start, compared_kernels, start_model, train_kernel
 from agp.selection._class_posteriors import (
@@ -80,6 +81,7 @@ class ClassPlan(NamedTuple):
     seed: int
     columns: Columns
     frozen: tuple[str, ...] = ()
+    limits: Priors = ()
 
     def facts(self) -> dict[str, Any]:
         """Return the arguments as strings, by name."""
@@ -175,7 +177,7 @@ class ClassFit:
         found: list[Searched] = []
 
         def train(start: Start, most: int) -> Searched:
-            return self._train(start_model(start, *sample, self.plan.priors), sample, most)
+            return self._train(start_model(start, *sample, self.plan), sample, most)
 
         for one in compared_kernels(self.plan.kernel, sample.data.X, self.plan.columns, train):
             found.append(one)
@@ -196,12 +198,12 @@ class ClassFit:
 
     def _train(self, one: Searched, sample: Sample, most: int) -> Searched:
         """Train a kernel on a sample, or return the result from the checkpoint."""
-        begun = start_model(one.start, *sample, self.plan.priors).model
+        begun = start_model(one.start, *sample, self.plan).model
         rows = begun.X.shape[0]
         piece = f"{one.name} {rows} {most} from {checksum_of(one.model)}"
         done = self.pieces.find(piece, lambda stored: Trial.of(begun, one.name, stored))
         if done is None:
-            new = train_kernel(one, *sample, self.plan.priors, most, self._see, self.plan.frozen)
+            new = train_kernel(one, *sample, self.plan, most, self._see)
             trial = Trial(new.model, Candidate(one.name, rows, new.evidence, math.nan))
             done = Trial.of(begun, one.name, self.pieces.store(piece, trial.pieces()))
         evidence = done.scores.evidence
@@ -294,7 +296,8 @@ class ClassFit:
 
     def _takes_near_rows(self, one: Searched) -> bool:
         """Whether a posterior given nearest rows is compared: for two classes, many rows, and free hyperparameters."""
-        free = self.plan.priors == "auto" and not self.plan.frozen and not tree.nodes(one.model.kernel, White)
+        plain = self.plan.priors == "auto" and not self.plan.frozen and not self.plan.limits
+        free = plain and not tree.nodes(one.model.kernel, White)
         return free and self._has_many_rows and not self.watch.is_done
 
     @property

@@ -14,7 +14,7 @@ from agp.errors import NotPositiveDefiniteError
 from agp.gradient import unfrozen
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Stationary, Sum
 from agp.models import TVGP
-from agp.priors import assign_priors, fixed_entries, held_leaves
+from agp.priors import as_priors, assign_priors, fixed_entries, held_leaves
 from agp.selection._climb import beside
 from agp.selection._given import Columns, Data
 from agp.training import Coordinates, expand_priors
@@ -130,9 +130,10 @@ class LaplaceLoss:
         return evidence, slope
 
 
-def start_model(start: Start, data: Data, likelihood: Any, priors: Any) -> Searched:
-    """Return a kernel with its starting values, and a model of rows on the host."""
-    given = {"priors": None if isinstance(priors, str) else priors, "weights": data.weights, "likelihood": likelihood}
+def start_model(start: Start, data: Data, likelihood: Any, plan: Any) -> Searched:
+    """Return a kernel with its starting values, and a model of rows on the host, with the priors of a `ClassPlan`."""
+    priors: Any = (*as_priors(None if isinstance(plan.priors, str) else plan.priors), *plan.limits)
+    given = {"priors": priors, "weights": data.weights, "likelihood": likelihood}
     shared = likelihood.latents(1) > 1
     model = TVGP.from_data(data.X, data.y, kernel=start.kernel, **given, shared_precision=shared)
     return Searched(start, model, -math.inf)
@@ -151,9 +152,7 @@ def free_names(model: TVGP, frozen: tuple[str, ...]) -> list[str]:
     return unfrozen(model, (*frozen, *sorted(held))) if free or unknown else []
 
 
-def train_kernel(
-    one: Searched, data: Data, likelihood: Any, priors: Any, most: int, see: Any, frozen: tuple[str, ...] = ()
-) -> Searched:
+def train_kernel(one: Searched, data: Data, likelihood: Any, plan: Any, most: int, see: Any) -> Searched:
     """Train a kernel further on rows on the host, with about `most` evaluations at most.
 
     The default priors depend on the starting values of the kernel, not on the present ones. `see` is a function of a
@@ -161,12 +160,12 @@ def train_kernel(
     """
     from scipy.optimize import minimize
 
-    begun = start_model(one.start, data, likelihood, priors).model
+    begun, frozen = start_model(one.start, data, likelihood, plan).model, plan.frozen
     if not free_names(begun, frozen):
         batch = begun._batch(data.X, data.y, weights=data.weights)
         value = laplace_evidence(likelihood, begun.kernel(data.X)[0], batch)[0].value
         return Searched(one.start, begun, float(value))
-    loss = LaplaceLoss(begun, data, tied=one.start.tied, priors=isinstance(priors, str), frozen=frozen)
+    loss = LaplaceLoss(begun, data, tied=one.start.tied, priors=isinstance(plan.priors, str), frozen=frozen)
 
     def stop(_: Any) -> None:
         if see(loss.best[1], -loss.best[0]):

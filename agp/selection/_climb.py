@@ -35,6 +35,7 @@ from agp.kernels import (
 )
 from agp.means import ConstantMean, ZeroMean
 from agp.models import GPR
+from agp.priors import limits_of, restrict
 from agp.selection._given import Data, Plan, checksum_of, finite_average
 from agp.selection._trial import Candidate, Trial
 from agp.selection._watch import Pieces, Watch
@@ -284,7 +285,8 @@ def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -
     noise = float(found.likelihood.noise_variance)
     if noise == 0.0:  # all noise is known
         return found
-    return tree.with_leaves(found, {NOISE: asarray_like(np.asarray(max(noise, least)), data.X)})
+    raised = tree.with_leaves(found, {NOISE: asarray_like(np.asarray(max(noise, least)), data.X)})
+    return restrict(raised, limits_of(found))
 
 
 class Parts(NamedTuple):

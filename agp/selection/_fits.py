@@ -20,7 +20,9 @@ from agp.repairs import outside, public
 from agp.selection._arguments import (
     check_kernel_and_priors,
     check_labels,
+    check_limits,
     method_to_use,
+    split_priors,
     valid_rows,
     with_least_noise,
 )
@@ -61,6 +63,7 @@ def fit_regression(
     likelihood: Gaussian | None = None,
     mean_function: Any = None,
     priors: Mapping[str, Prior] | Literal["auto"] | None = "auto",
+    frozen: str | Iterable[str] = (),
     method: Literal["auto", "gpr", "sgpr", "nngp", "vif"] = "auto",
     hyperparameters: Literal["auto", "mode", "mixture"] = "auto",
     store_data: bool = True,
@@ -125,8 +128,11 @@ def fit_regression(
         See `agp.GPR.from_data`. ``Gaussian(0.0)`` without `noise` means that the targets have no noise; the model then
         interpolates them.
     priors
-        A dictionary of priors whose keys are patterns for leaf names, or None. With "auto", lengthscales have a prior
-        if there are fewer than five rows per column (see docs/starts-rates-priors.md).
+        A dictionary of priors and limits whose keys are patterns for leaf names, or None. With "auto", or with limits
+        alone, lengthscales have a prior if there are fewer than five rows per column (see
+        docs/starts-rates-priors.md). Limits (`agp.priors.Between`) hold for every kernel that has the parameter.
+    frozen
+        One or several patterns for the names of leaves, or of single entries, that keep their values, as in `agp.fit`.
     method
         "gpr" for the exact posterior, "sgpr" for the collapsed posterior, "nngp" for nearest rows, "vif" for inducing
         inputs and nearest rows. "auto" is "gpr" for up to 4,000 rows, and compares the other methods for more rows.
@@ -237,7 +243,9 @@ def fit_regression(
     columns = Columns(X.shape[1], check_categories(categories, X))
     kernel = columns.mix(kernel) if isinstance(kernel, Kernel) else kernel
     given = Gaussian() if likelihood is None else likelihood
-    plan = Plan(kernel, given, mean_function, priors, memory, tolerance, columns)
+    priors, limits = split_priors(priors, frozen)
+    plan = Plan(kernel, given, mean_function, priors, memory, tolerance, columns, limits=limits)
+    check_limits(limits, plan.kernels().values(), [("likelihood", given), ("mean_function", mean_function)])
     plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data), times=check_times(times, X))
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)
@@ -423,7 +431,8 @@ def fit_classification(
     if isinstance(kernel, Kernel):
         kernel = columns.mix(tree.place_leaves(kernel, X))
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
-    plan = ClassPlan(kernel, logistic, priors, memory, most, seed, columns, tree.patterns(frozen))
+    priors, limits = split_priors(priors)
+    plan = ClassPlan(kernel, logistic, priors, memory, most, seed, columns, tree.patterns(frozen), limits)
     exact = _is_exact(method, X)
     with Watch(max_seconds, callbacks, progress=progress, max_steps=max_steps) as watch:
         facts: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from agp.errors import count_of
 from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Projected, Sum, Warped
 from agp.likelihoods import Bernoulli, Gaussian, Likelihood, Softmax
 from agp.means import ConstantMean, Mean
-from agp.priors import LogNormal, Relative
+from agp.priors import LogNormal, Priors, Relative, as_priors
 from agp.random import generator
 from agp.starts import repetitions
 from agp.training import strip_addresses
@@ -230,6 +230,8 @@ class Plan(NamedTuple):
     """The names of the transforms of targets to compare."""
     times: tuple[int, ...] = ()
     """The columns that hold times in days."""
+    limits: Priors = ()
+    """Limits of parameters, and fixed parameters."""
 
     @property
     def is_plain(self) -> bool:
@@ -260,16 +262,41 @@ class Plan(NamedTuple):
 
     def parts(self, kernel: Kernel, data: Data) -> dict[str, Any]:
         """Return the arguments of `GPR.from_data` other than the data and the kernel."""
-        priors = self.priors
+        priors, names = self.priors, all_names(kernel)
         if isinstance(priors, str):
-            names = (*tree.missing(kernel), *tree.leaves(kernel))
             some = data.has_few_rows and any(name.endswith("lengthscale") for name in names)
             priors = {"kernel.*lengthscale": LENGTHSCALE} if some else {}
         if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # the kernel is now the first part of a sum
-            priors = {
-                re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()
-            }
-        return {"likelihood": self.likelihood, "mean_function": self.mean_function, "priors": priors}
+            priors = {_of_first(name): one for name, one in (priors or {}).items()}
+        return {
+            "likelihood": self.likelihood,
+            "mean_function": self.mean_function,
+            "priors": self.limited(priors, kernel),
+        }
+
+    def limited(self, priors: Any, kernel: Kernel) -> Any:
+        """Return priors with the limits of parameters; those of parameters that the kernel lacks are left out."""
+        if not self.limits:
+            return priors
+        first, names = isinstance(self.kernel, str) and isinstance(kernel, Sum), all_names(kernel)
+        pairs = [(_of_first(name) if first else name, limit) for name, limit in self.limits]
+        whole = [(tree.whole_pattern(name), name, limit) for name, limit in pairs]
+        kept = [
+            (name, limit)
+            for pattern, name, limit in whole
+            if any(tree.matches(f"kernel.{one}", pattern) for one in names) or not pattern.startswith("kernel.")
+        ]
+        return (*as_priors(priors), *kept)
+
+
+def all_names(part: Any, /) -> tuple[str, ...]:
+    """Return the names of the leaves of a part, including those that have no value."""
+    return (*tree.missing(part), *tree.leaves(part))
+
+
+def _of_first(pattern: str) -> str:
+    """Return the pattern for a kernel that is now the first part of a sum."""
+    return re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", pattern)
 
 
 def split_name(name: str) -> tuple[str, str]:

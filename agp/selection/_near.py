@@ -17,6 +17,7 @@ from agp.kernels import Kernel
 from agp.models import NNGP, VIF
 from agp.neighbours import TREE_COLUMNS, NeighbourSearch
 from agp.predictors import Predictor
+from agp.priors import limits_of
 from agp.processes import near_search
 from agp.random import generator
 from agp.selection._climb import Climber, beside, ignore_repairs, narrow, parts_beside, search_box, widen
@@ -152,8 +153,8 @@ class NearCandidates:
     def densities(self, model: Any, count: int | None = None) -> Densities:
         """Return a model and the log densities of the held-out rows, or of so many of them.
 
-        Unless noise is known, the kernel and the noise are multiplied by the factor that gives the held-out errors the
-        predicted spread. This changes no mean.
+        Unless noise is known or parameters are limited, the kernel and the noise are multiplied by the factor that
+        gives the held-out errors the predicted spread. This changes no mean.
         """
         held = self.held if count is None else self.held.at(np.arange(min(count, len(self.held.y))))
         try:
@@ -165,7 +166,7 @@ class NearCandidates:
         except NotPositiveDefiniteError:  # the precision is too low
             return Densities(model, np.full(len(held.y), -np.inf), -math.inf)
         factor = 1.0
-        if held.noise is None and np.isfinite(squares).all():
+        if held.noise is None and np.isfinite(squares).all() and not limits_of(model):
             ratio = float(average(np.mean(squares, axis=1), held.weights))
             factor = min(max(ratio, 1.0 / SPREAD), SPREAD)
             kernel = model.kernel.scale_by(asarray_like(np.asarray(factor), model.X))

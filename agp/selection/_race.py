@@ -1,6 +1,5 @@
 """Hyperparameters from few rows: the search from many starts, and the integration over them."""
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -12,7 +11,7 @@ from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
 from agp.models import GPR
-from agp.priors import as_priors, assign_priors, check_priors
+from agp.priors import as_priors, assign_priors, limits_of, restrict, with_priors
 from agp.selection._climb import NOISE, Climber, exact_gp, kernel_at, on_rows
 from agp.selection._given import KERNELS, Data, Plan, finite_average, with_base
 from agp.selection._seasons import Seasons, Times, seasons_for
@@ -142,7 +141,7 @@ class Race:
         for start in spread_starts(kernel, X, y, **options):
             own = tree.leaves(start, "parameter").items()
             leaves = {f"kernel.{name}": x for name, x in own if name.endswith(("lengthscale", "period"))}
-            found.append(tree.with_leaves(model, leaves))
+            found.append(restrict(tree.with_leaves(model, leaves), limits_of(model)))
         return found
 
     def _first(self, name: str, kernel: Kernel) -> list[Trial]:
@@ -170,7 +169,7 @@ class Race:
         starts = self._starts(kernel, self.sample)
         for one in self._starts(kernel, self.sample, power=SHARP):
             noise = one.likelihood.noise_variance
-            starts.append(tree.with_leaves(one, {NOISE: QUIET * noise}))
+            starts.append(restrict(tree.with_leaves(one, {NOISE: QUIET * noise}), limits_of(one)))
         begun = sort_trials(self.climb("heat", name, one, FEW_ROWS_HEAT) for one in starts)
         found = sort_trials(self.climb("race", name, one.model, FEW_ROWS_STEPS) for one in begun[: FINALISTS + 1])
         again = self.climb("revive", name, revive(found[0].model), FEW_ROWS_STEPS, radius=RADIUS)
@@ -273,7 +272,7 @@ def revive(model: Any) -> Any:
             new[leaf.name] = backend_of(leaf.value).xp.minimum(leaf.value, most * leaf.unit)
         elif leaf.name == NOISE:
             new[leaf.name] = math.exp(-DROP) * leaf.value
-    return tree.with_leaves(model, new)
+    return restrict(tree.with_leaves(model, new), limits_of(model))
 
 
 # -- integration, for few rows ----------------------------------------------------------------------------------------
@@ -347,12 +346,12 @@ def mix(plan: Plan, data: Data, watch: Any, times: Sequence[Times] = ()) -> Mixe
 def _start(plan: Plan, kernel: Kernel, data: Data) -> GPR:
     """Return the untrained model, or a trained one if the coefficients of its mean function are not integrated over."""
     parts = plan.parts(kernel, data)
-    priors = None if isinstance(plan.priors, str) else parts["priors"]
+    priors = as_priors(plan.limited(None, kernel) if isinstance(plan.priors, str) else parts["priors"])
     model = exact_gp(data, kernel=kernel, **parts | {"priors": None})
-    if priors and isinstance(plan.kernel, str) and isinstance(kernel, Constant):  # it has few of the parameters
+    if isinstance(plan.kernel, str) and isinstance(kernel, Constant):  # it has few of the parameters
         names = [*tree.leaves(model, "parameter")]
-        priors = {at: prior for at, prior in priors.items() if any(tree.matches(name, at) for name in names)}
-    model = dataclasses.replace(model, priors=as_priors(priors))
-    check_priors(model)
+        wholes = [(tree.whole_pattern(at), (at, prior)) for at, prior in priors]
+        priors = tuple(pair for whole, pair in wholes if any(tree.matches(name, whole) for name in names))
+    model = restrict(with_priors(model, priors))
     known = model.mean_function.is_constant or not tree.leaves(model.mean_function, "parameter")
     return model if known else fit(model, data.X, data.y).model

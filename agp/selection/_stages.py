@@ -343,6 +343,7 @@ class Fit:
         factor, noise, bound = sums.profile()
         trained = float(sums.model.likelihood.noise_variance)
         settings = ((1.0, trained), (1.0, sums.calibrate_noise(trained)), (factor, noise))
+        settings = settings[:1] if self.plan.limits else settings
         setting, density = sums.best_setting(settings)
         gain = density - sums.log_density(*setting, count=max(1, inducing // 2))
         behind = one.scores.log_density - density

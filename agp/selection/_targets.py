@@ -76,7 +76,7 @@ def _why_not_transformed(plan: Plan, data: Data) -> str:
     in_units = {
         "likelihood": plan.likelihood.noise_variance is not None,
         "mean_function": mean is not None and not (isinstance(mean, ConstantMean) and mean.value is None),
-        "priors": not (plan.priors is None or isinstance(plan.priors, str)),
+        "priors": bool(plan.limits) or not (plan.priors is None or isinstance(plan.priors, str)),
         "kernel": isinstance(plan.kernel, Kernel) and any("variance" in name for name in tree.leaves(plan.kernel)),
     }
     given = next((name for name, is_given in in_units.items() if is_given), None)

@@ -15,7 +15,7 @@ from agp.likelihoods import Bernoulli, Softmax
 from agp.models import SVGP, TVGP, Ensemble
 from agp.priors import LogNormal
 from agp.selection import ClassificationResult, _class_fit, _watch, fit_classification
-from agp.selection._class_fit import sample_rows
+from agp.selection._class_fit import ClassPlan, sample_rows
 from agp.selection._class_kernels import (
     LaplaceLoss,
     by_column,
@@ -54,6 +54,10 @@ def entropy(y):
     return -float(share @ np.log(share))
 
 
+def plan(priors):
+    return ClassPlan("auto", LOGIT, priors, None, 100, 0, COLUMNS)
+
+
 # -- hyperparameters --------------------------------------------------------------------------------------------------
 
 
@@ -62,7 +66,7 @@ def entropy(y):
 def test_the_gradient_of_the_search(classes, start, exact_modes):
     X, y = labels(classes, rows=30)
     data = Data(X, y[:, None], np.linspace(0.5, 1.5, 30))
-    one = start_model(start(X, starting_scales(X, COLUMNS)[0], COLUMNS), data, likelihood_of(classes), "auto")
+    one = start_model(start(X, starting_scales(X, COLUMNS)[0], COLUMNS), data, likelihood_of(classes), plan("auto"))
     loss = LaplaceLoss(one.model, data, tied=one.start.tied, priors=True)
     assert_gradient_is_that_of_differences(loss)
 
@@ -71,9 +75,9 @@ def test_priors_of_users_are_part_of_the_search(exact_modes):
     X, y = labels(rows=30)
     data, priors = Data(X, y[:, None]), {"kernel.lengthscale": LogNormal(0.3, 0.5)}
     start = by_column(X, starting_scales(X, COLUMNS)[0], COLUMNS)._replace(kernel=agp.RBF().from_data(X, 4.0))
-    one = start_model(start, data, LOGIT, priors)
+    one = start_model(start, data, LOGIT, plan(priors))
     loss = LaplaceLoss(one.model, data, tied=False, priors=False)
-    plain = LaplaceLoss(start_model(start, data, LOGIT, None).model, data, tied=False, priors=False)
+    plain = LaplaceLoss(start_model(start, data, LOGIT, plan(None)).model, data, tied=False, priors=False)
     zero = np.zeros(4)
     density = LogNormal(0.3, 0.5).log_density(one.model.kernel.lengthscale)[0]
     assert_close(loss(zero)[0], plain(zero)[0] - float(density), 1e-9)
