@@ -35,8 +35,8 @@ SMALL_VARIANCE = 0.01
 
 
 NOTHING_TO_LEARN = (
-    "all targets are the same, so there is nothing to learn, and the model predicts this number for all rows; check that "
-    "y is the right column, and do not rely on the error bars."
+    "all targets are the same, so there is nothing to learn, and the model predicts this number for all rows; check "
+    "that y is the right column, and do not rely on the error bars."
 )
 """The warning about targets that are all the same."""
 

@@ -60,7 +60,7 @@ def evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback
 class _Composite(Kernel):
     # base class for sums and products: each part receives a cotangent, and the inputs receive the total
     parts: tuple[Kernel, ...]
-    ties: tuple[tuple[str, str], ...] = tree.ties()
+    ties: tuple[tuple[str, str], ...] = tree.ties(default=())
     takes_groups: ClassVar[bool] = True
     _join: ClassVar[Callable[[Any, list[Linearisation]], Linearisation]]
 

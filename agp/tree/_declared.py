@@ -53,13 +53,14 @@ def constant(default: Any = dataclasses.MISSING, *, optional: bool = False) -> A
     return _declare("constant", REAL, default, optional=optional)
 
 
-def ties() -> Any:
+def ties(default: Any = ()) -> Any:
     """Declare the setting that says which parts of this node are equal: pairs of paths within the node.
 
     The leaves of the second part of each pair are not parameters. They always have the values of the first part, and
-    their cotangents are added to those of the first part.
+    their cotangents are added to those of the first part. Type checkers recognise the default only in the form
+    ``ties(default=())``.
     """
-    return dataclasses.field(default=(), kw_only=True, metadata={"agp": (None, REAL, None, False, False, True)})
+    return dataclasses.field(default=default, kw_only=True, metadata={"agp": (None, REAL, None, False, False, True)})
 
 
 def _declare(
