@@ -12,9 +12,10 @@ from agp.chunking import column_spreads
 from agp.errors import count_of
 from agp.estimators._arrays import (
     asarray_in_range,
-    fill_masked,
     floating,
     is_foreign,
+    load_rows,
+    on_host,
     refuse_cells,
     refuse_words,
 )
@@ -33,9 +34,10 @@ MAX_SIZE_RATIO = 10.0
 
 def read_targets(y: Any, estimator: Any) -> Any:
     """Convert targets of any type to a NumPy array [N] or [N, K], which may contain NaN."""
+    y = load_rows("y", y)
     if y is not None:  # scikit-learn has its own message
         check_each_row("y", y)
-    y = numbers_in_targets(fill_masked(y))
+    y = numbers_in_targets(y)
     settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": estimator}
     any_type: Any = None
     with explain_refusals("y"):
@@ -48,11 +50,11 @@ def read_targets(y: Any, estimator: Any) -> Any:
     return y
 
 
-def convert_targets(y: Any, X: Any, A: Array, estimator: Any) -> Array:
-    """Convert targets [N] or [N, K] to the library, device and dtype of the model inputs A of the rows X."""
-    if not is_foreign(y):
-        numbers = read_targets(y, estimator)
-        check_lengths("y", numbers, X)
+def convert_targets(y: Any, A: Array, estimator: Any) -> Array:
+    """Convert targets [N] or [N, K] to the library, device and dtype of the model inputs A."""
+    if not is_foreign(y) or (backend_of(y).is_lazy and not backend_of(A).is_lazy):
+        numbers = read_targets(on_host(y), estimator)
+        check_lengths("y", numbers, A)
         return asarray_in_range("y", numbers, A)
     targets = move_array(estimator, floating(y), "y")
     B = backend_of(targets)
