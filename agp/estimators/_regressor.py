@@ -41,6 +41,7 @@ from agp.estimators._targets import (
     rows_with_targets,
     score_targets,
     warn_if_unlike,
+    warn_of_column,
 )
 from agp.estimators._transform import TransformedTargets
 from agp.likelihoods import (
@@ -492,6 +493,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         targets = convert_targets(y, A, self)
         if reset:
             self._single = targets.ndim == 1
+            warn_of_column(self, targets)
         return as_columns(targets)
 
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:

@@ -4,8 +4,9 @@ import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import DataConversionWarning
 from sklearn.metrics import r2_score
-from sklearn.utils import check_array
+from sklearn.utils import check_array, get_tags
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.chunking import column_spreads
@@ -106,6 +107,16 @@ def warn_if_unlike(y: Array, method: str, others: str) -> None:
             f"variance for all; rescale them to similar sizes, or use auto, or one of {others}."
         )
         warnings.warn(text, UserWarning, stacklevel=outside())
+
+
+def warn_of_column(regressor: Any, y: Array) -> None:
+    """Warn, as other regressors do, if the targets are one column [N, 1] and the regressor takes only one target."""
+    if tuple(y.shape[1:]) == (1,) and not get_tags(regressor).target_tags.multi_output:
+        text = (
+            "A column-vector y was passed when a 1d array was expected; for this model of one target, pass y[:, 0], or "
+            "a column of a table instead of a table."
+        )
+        warnings.warn(text, DataConversionWarning, stacklevel=outside())
 
 
 def are_missing(y: Array) -> bool:

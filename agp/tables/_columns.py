@@ -83,13 +83,17 @@ def collect_frame(X: Any, name: str = "X") -> Any:
 
     Raise TypeError for lazy data frames of other libraries, whose rows may not fit into memory.
     """
+    native = nw.to_native(X, pass_through=True)
+    library = "dask" if nw.dependencies.is_dask_dataframe(native) else None  # for which narwhals would warn
     with suppress(nw.exceptions.DuplicateError):
-        frame = nw.from_native(X, pass_through=True)
+        frame = None if library else nw.from_native(native, pass_through=True)
         if isinstance(frame, nw.LazyFrame) and frame.implementation.is_polars():
             return frame.to_native().collect()
         if isinstance(frame, nw.LazyFrame):
-            how = COLLECTING.get(frame.implementation.value, "collect()")
-            raise TypeError(f"{name} is a lazy data frame, whose rows are not known yet; pass {name}.{how}.")
+            library = frame.implementation.value
+    if library is not None:
+        how = COLLECTING.get(library, "collect()")
+        raise TypeError(f"{name} is a lazy data frame, whose rows are not known yet; pass {name}.{how}.")
     return X
 
 

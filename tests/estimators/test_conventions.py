@@ -66,10 +66,7 @@ def test_tags_say_what_the_arguments_allow():
         ({"outputs": "intrinsic"}, True, False, False),
         ({"outputs": "separate", "likelihood": "latent-noise"}, True, True, False),
         ({"target_transform": "log"}, True, True, True),
-        *(
-            ({"likelihood": name}, True, True, True)
-            for name in ("poisson", "negative-binomial", "gamma", "exponential")
-        ),
+        *(({"likelihood": name}, True, True, True) for name in ("poisson", "negative-binomial", "gamma")),
         ({"likelihood": agp.Poisson()}, True, True, True),
         ({"likelihood": "beta"}, True, True, True),
         ({"likelihood": "student-t"}, True, True, False),
