@@ -9,11 +9,7 @@ from sklearn.base import RegressorMixin
 from agp.backend import Array, backend_of
 from agp.checks import as_columns
 from agp.errors import explain_arguments
-from agp.estimators._arrays import (
-    as_output,
-    on_host,
-    resolve_seed,
-)
+from agp.estimators._arrays import as_output, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing
 from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import joint_covariance
@@ -353,12 +349,13 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         return self._reshape_targets(samples, host=host)
 
     @public(repairs=False, ignore=None)
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
         """Return the R^2 of the predicted means, averaged over the targets.
 
-        If `missing_targets` is "ignore", missing targets do not count.
+        If `missing_targets` is "ignore", missing targets do not count. `exposure` is that of `predict`.
         """
-        known, found = as_columns(read_targets(on_host(y), self)), as_columns(on_host(self.predict(X)))
+        found = as_columns(on_host(self.predict(X, exposure=exposure)))
+        known = as_columns(read_targets(on_host(y), self))
         return score_targets(known, found, sample_weight, missing=self.missing_targets == "ignore")
 
     # -- inside -----------------------------------------------------------------------------------------------------
