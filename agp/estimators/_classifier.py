@@ -357,7 +357,8 @@ def factors_of_classes(given: Any, classes: Any, totals: Any) -> Any:
             f"class_weight is {given!r}, but must be None, 'balanced' or a dictionary from labels to numbers."
         )
     known = classes.tolist()
-    if unknown := [label for label in given if label not in known]:
+    unknown = [label for label in given if label not in known]
+    if unknown and any(label not in given for label in known):  # else, rows of a label are only absent from a fold
         raise ValueError(f"class_weight has the label {unknown[0]!r}, which y does not have; the classes are {known}.")
     factors = np.asarray([float(given.get(label, 1.0)) for label in known])
     if not (np.isfinite(factors).all() and (factors >= 0.0).all() and (factors * totals).any()):

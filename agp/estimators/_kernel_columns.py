@@ -36,12 +36,12 @@ def number_columns(kernel: Kernel, columns: Encoder | None) -> Kernel:
         numbers = _numbers_of(part, available, moved=moved)
         inputs[path] = None if available is None else [available[i] for i in numbers if i < len(available)]
         if isinstance(part.kernel, OnSphere) and columns is not None:
-            _check_places(part, inputs[path], columns)
+            _check_places(inputs[path], columns)
         kernel = _with_columns(kernel, path, numbers)
     return kernel
 
 
-def _check_places(part: ActiveDims, sources: Sequence[str] | None, columns: Encoder) -> None:
+def _check_places(sources: Sequence[str] | None, columns: Encoder) -> None:
     """Raise ValueError if a longitude or latitude holds categories, or also has an input for missing cells."""
     for name in sources or ():
         count = sum(source == name for source in sources or ())

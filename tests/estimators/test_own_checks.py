@@ -5,12 +5,24 @@ import warnings
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
+import agp
 from agp.estimators import GPClassifier, GPRegressor
 
 pytestmark = pytest.mark.slow
 
 SHORT = {"max_steps": 100, "num_inducing": 20}
 ESTIMATORS = [
+    (GPRegressor, "auto", {}),
+    (GPClassifier, "auto", {}),
+    (GPRegressor, "auto", {"kernel": agp.RBF(), "hyperparameters": "mode"}),
+    (GPRegressor, "auto", {"missing": "impute", "max_steps": 30}),
+    (GPRegressor, "auto", {"store_data": False, "max_steps": 30}),
+    (GPRegressor, "auto", {"target_transform": "yeo-johnson", "kernel": "rbf", "max_steps": 30}),
+    (GPRegressor, "auto", {"likelihood": "gamma", "max_steps": 30, "num_inducing": 20}),
+    (GPRegressor, "auto", {"likelihood": "student-t", "max_steps": 30, "num_inducing": 20}),
+    (GPRegressor, "rsvgp", {"kernel": "rbf + linear", "max_steps": 30, "num_inducing": 10}),
+    (GPClassifier, "auto", {"class_weight": "balanced", "kernel": "rbf", "max_steps": 30}),
+    (GPClassifier, "auto", {"kernel": agp.RBF(), "missing": "impute", "max_steps": 30}),
     (GPRegressor, "gpr", {"max_steps": 30}),
     (GPRegressor, "wsvgp", {"likelihood": "latent-noise", "max_steps": 150, "num_inducing": 20}),
     (GPRegressor, "gpr", {"missing_targets": "ignore", "max_steps": 30}),
