@@ -42,7 +42,7 @@ class OfParts:
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self.method = method
-        update_wrapper(self, method)
+        update_wrapper(self, method)  # type: ignore[arg-type]
 
     def __get__(self, estimator: Any, owner: type | None = None) -> Any:
         if estimator is None:

@@ -86,7 +86,7 @@ def collect_frame(X: Any, name: str = "X") -> Any:
     native = nw.to_native(X, pass_through=True)
     library = "dask" if nw.dependencies.is_dask_dataframe(native) else None  # for which narwhals would warn
     with suppress(nw.exceptions.DuplicateError):
-        frame = None if library else nw.from_native(native, pass_through=True)
+        frame: Any = None if library else nw.from_native(native, pass_through=True)
         if isinstance(frame, nw.LazyFrame) and frame.implementation.is_polars():
             return frame.to_native().collect()
         if isinstance(frame, nw.LazyFrame):
