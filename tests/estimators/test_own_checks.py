@@ -1,8 +1,9 @@
-"""The checks that scikit-learn has for estimators: all of them, without expected failures."""
+"""The checks that scikit-learn has for estimators."""
 
 import warnings
 
 import pytest
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_estimator
 
 import agp
@@ -33,10 +34,16 @@ ESTIMATORS = [
 """Class, method, and options that keep the many fits short: each code path of the classes once."""
 
 
+def _ignored(estimator):
+    """The check that passes negative targets, although the tags say that they must be positive."""
+    positive = get_tags(estimator).target_tags.positive_only
+    return {"check_regressor_multioutput": "the targets of the check are negative"} if positive else {}
+
+
 def _check(estimator):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of checks that are skipped, and those that the checks provoke
-        outcomes = check_estimator(estimator, on_fail=None)
+        outcomes = check_estimator(estimator, expected_failed_checks=_ignored(estimator), on_fail=None)
     failed = {one["check_name"]: one["exception"] for one in outcomes if one["status"] == "failed"}
     assert not failed
     assert sum(one["status"] == "passed" for one in outcomes) > 40
