@@ -1,12 +1,18 @@
 """Conversion and validation of the arrays that estimators accept and return."""
 
+import math
 from typing import Any
 
 import array_api_compat
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 
 from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.tables import collect_frame
+
+MAX_CELLS = 2**28
+"""The maximum number of cells of a table or a sparse matrix after conversion, which take 2 GiB."""
 
 
 def is_foreign(X: Any) -> bool:
@@ -85,7 +91,32 @@ def floating(x: Array, /) -> Array:
     return B.xp.astype(x, B.widest_float(x)) if B.xp.isdtype(x.dtype, ("integral", "bool")) else x
 
 
-def fill_masked(x: Any) -> Any:
+def load_rows(name: str, x: Any) -> Any:
+    """Return rows as arrays and data frames in memory, with NaN or None in cells that are masked.
+
+    Sparse matrices become dense, and lazy data frames of polars are computed. Anything else is returned unchanged.
+
+    Raises
+    ------
+    TypeError
+        If rows are a lazy data frame of another library.
+    ValueError
+        If a dense matrix would have more than `MAX_CELLS` cells.
+    """
+    return _fill_masked(_as_dense(name, x) if issparse(x) else collect_frame(x, name))
+
+
+def _as_dense(name: str, x: Any) -> Any:
+    cells, size = math.prod(x.shape), np.result_type(x.dtype, np.float32).itemsize
+    if cells > MAX_CELLS:
+        raise ValueError(
+            f"{name} is a sparse matrix of shape {x.shape}, which would take {cells * size:,} bytes as a dense array; "
+            f"reduce it to fewer columns, for example with sklearn.decomposition.TruncatedSVD, or pass fewer rows."
+        )
+    return x.toarray(order="C")
+
+
+def _fill_masked(x: Any) -> Any:
     """Fill masked cells with NaN, or with None in a text array; return anything else unchanged."""
     if not isinstance(x, np.ma.MaskedArray):
         return x

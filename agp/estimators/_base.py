@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from agp.backend import Array, asarray_like, backend_of
-from agp.checks import check_results, check_whole
+from agp.checks import check_whole
 from agp.errors import count_of, unknown_name_message
 from agp.estimators._arrays import is_foreign, resolve_seed
 from agp.estimators._description import describe, learned_html
@@ -23,37 +23,30 @@ from agp.estimators._inputs import convert_inputs, move_inputs
 from agp.estimators._kernel_columns import number_columns
 from agp.estimators._noise_groups import with_groups
 from agp.estimators._observations import Observations
+from agp.estimators._parameters import part_parameters, resolve_parameters
 from agp.estimators._priors import given_priors
 from agp.estimators._saturation import saturate
 from agp.estimators._search import train_model
-from agp.estimators._validation import check_parameters
+from agp.estimators._tags import set_tags
 from agp.inducing import distinct_rows
 from agp.inspection import column_names
 from agp.kernels import kernel_or_auto
 from agp.likelihoods import Likelihood, Transform
-from agp.methods import METHODS, Method, build, updates_of
-from agp.models import Ensemble, Model, valid_data
+from agp.methods import METHODS, Method, build
+from agp.models import Model, valid_data
 from agp.predictors import Imputations, Predictor
-from agp.repairs import public
 from agp.selection import Candidate, select_kernel
 from agp.tables import as_frame
 from agp.training import (
-    FINAL_RATE_FRACTION,
-    RATE,
-    Batches,
     Round,
     has_optimal_posterior,
-    initial_state,
 )
-from agp.tree import first_leaf, leaves, replace, to_backend
+from agp.tree import first_leaf, replace, to_backend
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PREDICTORS: WeakKeyDictionary[Any, Predictor] = WeakKeyDictionary()
 """The predictor of each model, stored outside the estimators because predictions must not change their state."""
-PART_STEPS = 1000
-"""The number of steps over which learning rates decay in `partial_fit`. Inducing inputs are fixed in the first 5 %."""
-
 SQUARE_ROOTS, MIN_INDUCING, MAX_INDUCING = 2.0, 128, 1000
 """The default number of inducing inputs is `SQUARE_ROOTS` sqrt(N), from `MIN_INDUCING` to `MAX_INDUCING`."""
 ROWS_PER_INDUCING, MIN_OF_FEW_ROWS = 3, 32
@@ -68,11 +61,6 @@ def usual_inducing(rows: int) -> int:
     """Return the default number of inducing inputs, which `_inducing` limits to the number of rows."""
     usual = max(MIN_INDUCING, min(MAX_INDUCING, int(SQUARE_ROOTS * rows**0.5)))
     return max(MIN_OF_FEW_ROWS, min(usual, rows // ROWS_PER_INDUCING))
-
-
-def takes_parts(estimator: Any) -> bool:
-    """Whether an estimator has `partial_fit`."""
-    return estimator.method in ("auto", *(name for name, method in METHODS.items() if method.takes_parts))
 
 
 def all_or_nothing(train: F) -> F:
@@ -149,15 +137,20 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     frozen: Any = ()
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.missing == "impute"
-        tags.array_api_support = True
-        return tags
+        return set_tags(self, super().__sklearn_tags__())
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; with `deep`, also those of a kernel or likelihood, as ``kernel__variance``."""
+        own = super().get_params(deep)
+        return own | part_parameters(own) if deep else own
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, and return the estimator. Raise ValueError for a name that is no parameter."""
-        check_parameters(self, params)
-        return super().set_params(**params)
+        """Set parameters by name, and return the estimator. Raise ValueError for a name that is no parameter.
+
+        With the name of a parameter of the kernel or likelihood, such as ``kernel__lengthscale``, the estimator has a
+        new kernel or likelihood; the given one is not changed.
+        """
+        return super().set_params(**resolve_parameters(self, params))
 
     # -- what was learned -------------------------------------------------------------------------------------------
 
@@ -267,12 +260,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Whether training chooses the number of inducing inputs."""
         return self.num_inducing == "auto" and self._record.can_grow
 
-    def _check_grows(self, *, parts: bool) -> None:
+    def _check_grows(self) -> None:
         """Raise ValueError if num_inducing is "auto", but training cannot choose the number."""
-        if parts:
-            raise ValueError(
-                "num_inducing is 'auto', which needs all rows at once; for partial_fit, give a number or leave it out."
-            )
         if not self._record.can_grow and not {"num_inducing", "num_actions"}.isdisjoint(self._record.takes):
             growing = ", ".join(name for name, method in METHODS.items() if method.can_grow)
             remedy = f"give a number, or use one of {growing}"
@@ -289,7 +278,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if asked is None and not parts and rows <= self._record.all_rows and self._can_take_all(likelihood):
             return len(distinct_rows(X))
         if asked == "auto":
-            self._check_grows(parts=parts)
+            self._check_grows()
             asked = START_INDUCING
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
         return max(1, min(count, rows // 2 if "num_orthogonal" in self._record.takes else rows))
@@ -350,46 +339,6 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _start(self, model: Any) -> None:
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = model, 0, 0, {}
         self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "ending_", "_updates", "_states")
-
-    @public(context=False)
-    def _fit_part(self, data: Observations) -> None:
-        """Take one training step on more rows."""
-        if isinstance(self.model_, Ensemble):
-            raise ValueError(
-                "the model averages posteriors, which further rows cannot update; start again, with method='wsvgp'."
-            )
-        if not self._record.takes_parts:
-            raise ValueError(
-                f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
-            )
-        X, y = valid_data(data.X, data.y, missing=self.model_.likelihood.missing)
-        batch = self.model_._batch(X, y, **data.known)
-        self.model_._check(batch)
-        rows = X.shape[0]
-        seen = self.n_rows_seen_ + rows
-        total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
-        if total < rows:
-            raise ValueError(
-                f"total_rows is {total}, but {rows} rows were passed at once; give the total number, or leave it out."
-            )
-        if "_updates" not in vars(self):
-            # after `fit`, use the final rate, because the initial rate would undo part of the training
-            rate, fall = (FINAL_RATE_FRACTION * RATE, 1.0) if self.n_iter_ else (RATE, FINAL_RATE_FRACTION)
-            self.model_ = initial_state(self.model_)
-            self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
-            self._states = [update.init(self.model_) for update in self._updates]
-        batch = Batches(X, batch.y, rows, self._seed, self.model_._draws, known=batch.known)[self.n_iter_]
-        batch = batch._replace(scale=total / rows)
-        model, states, logged = self.model_, [], {}
-        for update, state in zip(self._updates, self._states, strict=True):
-            model, state, info = update(model, batch, state)
-            states.append(state)
-            logged |= info
-        check_results("after a step with these rows,", logged | leaves(model), "the estimator is left unchanged")
-        self.model_, self._states, self.n_rows_seen_, self.n_iter_ = model, states, seen, self.n_iter_ + 1
-        numbers = {name: float(value) for name, value in logged.items()}
-        self.history_ = {name: [*self.history_.get(name, []), number] for name, number in numbers.items()}
-        self.bound_, self.converged_, self.learned_ = numbers["bound"], False, True
 
     # -- predictions ------------------------------------------------------------------------------------------------
 

@@ -10,22 +10,21 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.preprocessing import LabelEncoder
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_choice
 from agp.errors import MAX_NAMES, count_of, explain_arguments
-from agp.estimators._arrays import as_output, fill_masked, is_foreign, on_host, plain_labels, resolve_seed
-from agp.estimators._base import all_or_nothing, takes_parts
+from agp.estimators._arrays import as_output, is_foreign, load_rows, on_host, plain_labels, resolve_seed
+from agp.estimators._base import all_or_nothing
 from agp.estimators._distribution import At, Distribution
 from agp.estimators._inputs import convert_training_inputs, move_array
 from agp.estimators._observations import Observations, row_numbers, score_weights
+from agp.estimators._parts import OfParts, fit_part
 from agp.estimators._validation import check_each_row, check_lengths, explain_refusals
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import Method
-from agp.models import level_probabilities
 from agp.repairs import outside, public
 from agp.selection import fit_classification
 from agp.tables import category_order, missing_rows
@@ -116,7 +115,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         self.n_rows_seen_ = rows
         return self
 
-    @available_if(takes_parts)
+    @OfParts
     @public(repairs=False, ignore=None)
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "GPClassifier":
@@ -130,15 +129,11 @@ class GPClassifier(ClassifierMixin, Distribution):
             All labels. This argument is required in the first call if its rows do not contain all labels.
         """
         first = not self._is_started
-        if isinstance(self.class_weight, str):
-            raise ValueError(
-                "class_weight is 'balanced', which needs all rows at once; for partial_fit, give a dictionary."
-            )
         data = self._data(X, y, sample_weight, classes, reset=first)
         if first:
             self._note_facts(data)
             self._start(self._model(data, parts=True))
-        self._fit_part(data)
+        fit_part(self, data)
         return self
 
     @public(repairs=False, ignore=None)
@@ -160,9 +155,16 @@ class GPClassifier(ClassifierMixin, Distribution):
         return as_output(self._probabilities(at), host=at.host)
 
     @public(repairs=False, ignore=None)
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithms of the probabilities [N, C], also of those that `predict_proba` rounds to 0."""
+        at = self._predictor_at(X)
+        return as_output(self._log_probabilities(at), host=at.host)
+
+    @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy: the fraction of rows with a correct label, weighted if weights are given."""
-        labels, found = on_host(self._labels(X, y)), on_host(self.predict(X))
+        found = on_host(self.predict(X))
+        labels = on_host(self._labels(y, found))
         weights = score_weights(sample_weight, found)
         with explain_refusals("y"):
             return float(accuracy_score(labels, found, sample_weight=weights))
@@ -202,8 +204,8 @@ class GPClassifier(ClassifierMixin, Distribution):
     def _model(self, data: Observations, *, parts: bool) -> Any:
         return self._built(data, self._likelihood(), parts=parts)
 
-    def _prepare_targets(self, X: Any, y: Any, A: Array) -> Array:
-        return self._targets(self._labels(X, y), A)
+    def _prepare_targets(self, y: Any, A: Array) -> Array:
+        return self._targets(self._labels(y, A), A)
 
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
         """Convert class numbers of the likelihood [N, 1, ...] to labels [N, ...]."""
@@ -228,7 +230,7 @@ class GPClassifier(ClassifierMixin, Distribution):
 
     def _data(self, X: Any, y: Any, sample_weight: Any, classes: Any = None, *, reset: bool) -> Observations:
         A = convert_training_inputs(self, X, reset=reset)
-        labels = self._labels(X, y)
+        labels = self._labels(y, A)
         weights = row_numbers("sample_weight", sample_weight, A)
         if reset and classes is None:
             self._learn_classes(labels, y)
@@ -249,21 +251,22 @@ class GPClassifier(ClassifierMixin, Distribution):
         factors = factors_of_classes(self.class_weight, classes, np.bincount(codes, weights, len(classes)))
         return asarray_like(weights * factors[codes], data.X)
 
-    def _labels(self, X: Any, y: Any) -> Any:
+    def _labels(self, y: Any, rows: Any) -> Any:
+        """Check labels [N], one for each of the given rows, and return them as an array."""
         check_choice("likelihood", self.likelihood, ("auto", "ordinal"))
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         if is_foreign(y):
             return _check_labels(y)
+        y = load_rows("y", y)
         check_each_row("y", y)
-        y = fill_masked(y)
         with explain_refusals("y"):
             missing = missing_rows(y)
         if missing:
             raise ValueError(f"y has no label in row {missing[0]}; remove rows without a label.")
         with explain_refusals("y"):
             labels = column_or_1d(plain_labels(y), warn=True)
-        check_lengths("y", labels, X)
+        check_lengths("y", labels, rows)
         with explain_refusals("y"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of scikit-learn, about many classes, and of casts of infinite labels
             check_classification_targets(labels)
@@ -319,10 +322,16 @@ class GPClassifier(ClassifierMixin, Distribution):
     def _probabilities(self, at: At) -> Array:
         """Return the probabilities [N, C] of the labels."""
         if "order_" in vars(self):
-            found = level_probabilities(at.predictor, at.X)
-            return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1)
+            found = self._log_probabilities(at)
+            return backend_of(found).xp.exp(found)
         mean = at.predictor.predict(at.X, observed=True).mean
         return backend_of(mean).xp.concat([1.0 - mean, mean], axis=1) if self.classes_.shape[0] == 2 else mean
+
+    def _log_probabilities(self, at: At) -> Array:
+        """Return the logarithms of the probabilities [N, C] of the labels."""
+        found = at.predictor.log_probabilities(at.X, self.classes_.shape[0])
+        columns = [found[:, int(k)] for k in np.argsort(self._order())]
+        return backend_of(found).xp.stack(columns, axis=1)
 
 
 def _codes_of(labels: Any, classes: Any) -> Any:
@@ -352,7 +361,8 @@ def factors_of_classes(given: Any, classes: Any, totals: Any) -> Any:
             f"class_weight is {given!r}, but must be None, 'balanced' or a dictionary from labels to numbers."
         )
     known = classes.tolist()
-    if unknown := [label for label in given if label not in known]:
+    unknown = [label for label in given if label not in known]
+    if unknown and any(label not in given for label in known):  # else, rows of a label are only absent from a fold
         raise ValueError(f"class_weight has the label {unknown[0]!r}, which y does not have; the classes are {known}.")
     factors = np.asarray([float(given.get(label, 1.0)) for label in known])
     if not (np.isfinite(factors).all() and (factors >= 0.0).all() and (factors * totals).any()):

@@ -70,7 +70,7 @@ class Distribution(GPEstimator):
             As in `predict_quantiles`.
         """
         at = self._predictor_at(X, exposure, noise)
-        density = at.predictor.log_density(at.X, self._prepare_targets(X, y, at.X), **at.known)
+        density = at.predictor.log_density(at.X, self._prepare_targets(y, at.X), **at.known)
         return as_output(density, host=at.host)
 
     @public(repairs=False, ignore=None)
@@ -104,8 +104,8 @@ class Distribution(GPEstimator):
         return self._reshape_targets(stacked, host=at.host)
 
     @abstractmethod
-    def _prepare_targets(self, X: Any, y: Any, A: Array) -> Array:
-        """Convert y to targets [N, K] of the likelihood. `A` is the user's table X, converted to model inputs."""
+    def _prepare_targets(self, y: Any, A: Array) -> Array:
+        """Convert y to targets [N, K] of the likelihood, for rows with the model inputs A [N, D]."""
 
     @abstractmethod
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:

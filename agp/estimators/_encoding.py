@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agp.estimators._arrays import MAX_CELLS
 from agp.inspection import column_names
 from agp.random import generator
 from agp.tables import UNSEEN, Cells, Columns
 
 IMPUTATIONS = 60
 """The number of values that replace a cell about which nothing is known, to average predictions over them."""
-MAX_ENCODED = 2**28
-"""The maximum number of cells of a table after encoding, which take 2 GiB."""
 
 
 class Encoder:
@@ -207,7 +206,7 @@ class Encoder:
         """Raise ValueError if the inputs would not fit into memory."""
         counts = {name: len(levels) for name, levels in self.levels.items()} if self.one_hot else {}
         width = len(self.columns.numbers if self.columns else ()) + sum(counts.values())
-        if counts and rows * width > MAX_ENCODED:
+        if counts and rows * width > MAX_CELLS:
             name = max(counts, key=lambda name: counts[name])
             raise ValueError(
                 f"column {name!r} has {counts[name]:,} different values, each of which becomes an input of "

@@ -16,9 +16,9 @@ from agp.errors import quote
 from agp.estimators._arrays import (
     asarray_in_range,
     clear_subnormals,
-    fill_masked,
     floating,
     is_foreign,
+    load_rows,
     refuse_cells,
     refuse_out_of_range,
     refuse_words,
@@ -42,7 +42,7 @@ def _convert_host(estimator: Any, X: Any, *, reset: bool) -> Array:
     check_choice("missing", estimator.missing, MISSING)
     if not reset and _is_like_training(estimator, X):
         return _convert_array(estimator, X)
-    X = fill_masked(X)
+    X = load_rows("X", X)
     if reset:
         vars(estimator).pop("columns_", None)
         estimator.left_out_ = []

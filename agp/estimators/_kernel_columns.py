@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.errors import name_remedy
 from agp.estimators._encoding import Encoder
-from agp.kernels import ActiveDims, Kernel
+from agp.kernels import ActiveDims, Kernel, OnSphere
 
 
 def number_columns(kernel: Kernel, columns: Encoder | None) -> Kernel:
@@ -23,7 +23,8 @@ def number_columns(kernel: Kernel, columns: Encoder | None) -> Kernel:
     Raises
     ------
     ValueError
-        If a column has no name or an unknown name, or if model inputs differ from the columns, but a number is given.
+        If a column has no name or an unknown name, or if model inputs differ from the columns, but a number is given;
+        or if a longitude or latitude is not a number.
     """
     table = None if columns is None or columns.columns is None else columns.columns.table
     sources = columns.sources() if columns is not None and table is not None else None
@@ -34,8 +35,20 @@ def number_columns(kernel: Kernel, columns: Encoder | None) -> Kernel:
         available = sources if outer is None else inputs[outer]
         numbers = _numbers_of(part, available, moved=moved)
         inputs[path] = None if available is None else [available[i] for i in numbers if i < len(available)]
+        if isinstance(part.kernel, OnSphere) and columns is not None:
+            _check_places(inputs[path], columns)
         kernel = _with_columns(kernel, path, numbers)
     return kernel
+
+
+def _check_places(sources: Sequence[str] | None, columns: Encoder) -> None:
+    """Raise ValueError if a longitude or latitude holds categories, or also has an input for missing cells."""
+    for name in sources or ():
+        count = sum(source == name for source in sources or ())
+        if name in columns.levels or count > 1:
+            what = "categories" if name in columns.levels else "missing cells"
+            remedy = "name a column of numbers" if name in columns.levels else "fill them in, or remove these rows"
+            raise ValueError(f"OnSphere acts on column {name!r}, which has {what}, but needs degrees; {remedy}.")
 
 
 def _with_columns(kernel: Any, path: str, numbers: tuple[int, ...]) -> Any:
@@ -69,6 +82,7 @@ def _positions(of: str, column: str, sources: Sequence[str] | None) -> list[int]
             f"{of} acts on column {column!r}, but the rows are an array; use numbers, or pass a data frame."
         )
     found = [i for i, source in enumerate(sources) if source == column]
+    found = found or [i for i, source in enumerate(sources) if str(source) == column]  # names that are numbers, in text
     if not found:
         remedy = name_remedy(column, dict.fromkeys(sources), "the columns are")
         raise ValueError(f"{of} acts on column {column!r}, which the table does not have; {remedy}")

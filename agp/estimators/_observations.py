@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from agp.backend import Array, backend_of
-from agp.estimators._arrays import asarray_in_range, fill_masked, on_host, take_rows
+from agp.estimators._arrays import asarray_in_range, load_rows, on_host, take_rows
 from agp.estimators._validation import check_each_row, check_lengths, explain_refusals
 
 MIN_REPEATS = 1.5
@@ -131,8 +131,9 @@ def noise_variances(given: Any, X: Array, targets: int) -> Array | None:
 
 def _host_numbers(name: str, given: Any, X: Array) -> Any:
     """Convert numbers that are known of the rows of X to a NumPy array, without missing numbers."""
+    given = load_rows(name, given)
     check_each_row(name, given)
     with explain_refusals(name):
-        numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name=name)
+        numbers: Any = check_array(on_host(given), ensure_2d=False, dtype="float64", input_name=name)
     check_lengths(name, numbers, X)
     return numbers

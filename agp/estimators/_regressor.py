@@ -5,17 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import RegressorMixin
-from sklearn.utils.metaestimators import available_if
 
 from agp.backend import Array, backend_of
 from agp.checks import as_columns
 from agp.errors import explain_arguments
-from agp.estimators._arrays import (
-    as_output,
-    on_host,
-    resolve_seed,
-)
-from agp.estimators._base import all_or_nothing, takes_parts
+from agp.estimators._arrays import as_output, on_host, resolve_seed
+from agp.estimators._base import all_or_nothing
 from agp.estimators._constant import NOTHING_TO_LEARN, constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import joint_covariance
 from agp.estimators._inputs import convert_training_inputs
@@ -30,8 +25,10 @@ from agp.estimators._noise_groups import (
 from agp.estimators._noise_starts import start_noise
 from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._outputs import resolve_outputs
-from agp.estimators._regressor_checks import check_not_chosen, check_parts, check_regressor, check_takes_exposure
+from agp.estimators._parts import OfParts, fit_part
+from agp.estimators._regressor_checks import check_not_chosen, check_regressor, check_takes_exposure
 from agp.estimators._search import insert_level_effects, search_model, takes_near_rows
+from agp.estimators._tags import set_target_tags
 from agp.estimators._targets import (
     are_missing,
     convert_targets,
@@ -40,6 +37,7 @@ from agp.estimators._targets import (
     rows_with_targets,
     score_targets,
     warn_if_unlike,
+    warn_of_column,
 )
 from agp.estimators._transform import TransformedTargets
 from agp.likelihoods import (
@@ -221,9 +219,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     mean_function: Any = None
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+        return set_target_tags(self, super().__sklearn_tags__())
 
     @public(repairs=False, ignore=None)
     @all_or_nothing
@@ -287,7 +283,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         self.bound_ = float(self.model_.bound(data.X, data.y, **data.known)[0])
         self.converged_, self.learned_ = True, False
 
-    @available_if(takes_parts)
+    @OfParts
     @public(repairs=False, ignore=None)
     @all_or_nothing
     def partial_fit(
@@ -298,14 +294,13 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         The rows of the first call should represent all rows. The arguments are those of `fit`, but weights are never
         rescaled. Rows of calls without weights, exposures or noise variances have weight 1, exposure 1 and noise 0.
         """
-        check_parts(self)
         first = not self._is_started
         data = self._data(X, y, sample_weight, exposure, noise, reset=first)
         self._note_largest(data)
         if first:
             self._note_facts(data)
             self._start(self._model(data, parts=True))
-        self._fit_part(data)
+        fit_part(self, data)
         self.bound_ += self._log_jacobian(data)
         return self
 
@@ -360,12 +355,13 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         return self._reshape_targets(samples, host=host)
 
     @public(repairs=False, ignore=None)
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
         """Return the R^2 of the predicted means, averaged over the targets.
 
-        If `missing_targets` is "ignore", missing targets do not count.
+        If `missing_targets` is "ignore", missing targets do not count. `exposure` is that of `predict`.
         """
-        known, found = as_columns(read_targets(on_host(y), self)), as_columns(on_host(self.predict(X)))
+        found = as_columns(on_host(self.predict(X, exposure=exposure)))
+        known = as_columns(read_targets(on_host(y), self))
         return score_targets(known, found, sample_weight, missing=self.missing_targets == "ignore")
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -405,8 +401,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             return "tnngp" if takes_near_rows(self, data) else "wsvgp"
         return "gpr" if data.X.shape[0] <= EXACT_ROWS else "sgpr"
 
-    def _check_grows(self, *, parts: bool) -> None:
-        super()._check_grows(parts=parts)
+    def _check_grows(self) -> None:
+        super()._check_grows()
         if self.outputs not in GROWING_KINDS and self._record.can_grow:
             known = " or ".join(f"outputs={kind!r}" for kind in GROWING_KINDS)
             asked = f"num_inducing is 'auto', which outputs={self.outputs!r} does not support"
@@ -476,7 +472,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         if noise is not None:
             self._check_takes_noise()
         A = convert_training_inputs(self, X, reset=reset)
-        targets = self._prepare_targets(X, y, A, reset=reset)
+        targets = self._prepare_targets(y, A, reset=reset)
         weights = row_numbers("sample_weight", sample_weight, A)
         exposures = row_numbers("exposure", exposure, A, positive=True)
         known = weights, exposures, noise_variances(noise, A, targets.shape[1])
@@ -488,10 +484,11 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             check_noise_by(self, data)
         return self._transform_targets(data, reset=reset)
 
-    def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
-        targets = convert_targets(y, X, A, self)
+    def _prepare_targets(self, y: Any, A: Array, *, reset: bool = False) -> Array:
+        targets = convert_targets(y, A, self)
         if reset:
             self._single = targets.ndim == 1
+            warn_of_column(self, targets)
         return as_columns(targets)
 
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:

@@ -49,9 +49,3 @@ def check_not_chosen(regressor: Any) -> None:
             f"hyperparameters is 'mixture', which is {of_one} and the method auto or gpr without num_inducing; use "
             f"'auto' for other models."
         )
-
-
-def check_parts(regressor: Any) -> None:
-    """Raise ValueError for parameters that need all rows at once."""
-    if regressor.noise_by is not None:
-        raise ValueError(f"noise_by is {regressor.noise_by!r}, which needs all rows at once; call fit instead.")

@@ -4,17 +4,19 @@ import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import DataConversionWarning
 from sklearn.metrics import r2_score
-from sklearn.utils import check_array
+from sklearn.utils import check_array, get_tags
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.chunking import column_spreads
 from agp.errors import count_of
 from agp.estimators._arrays import (
     asarray_in_range,
-    fill_masked,
     floating,
     is_foreign,
+    load_rows,
+    on_host,
     refuse_cells,
     refuse_words,
 )
@@ -33,9 +35,10 @@ MAX_SIZE_RATIO = 10.0
 
 def read_targets(y: Any, estimator: Any) -> Any:
     """Convert targets of any type to a NumPy array [N] or [N, K], which may contain NaN."""
+    y = load_rows("y", y)
     if y is not None:  # scikit-learn has its own message
         check_each_row("y", y)
-    y = numbers_in_targets(fill_masked(y))
+    y = numbers_in_targets(y)
     settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": estimator}
     any_type: Any = None
     with explain_refusals("y"):
@@ -48,11 +51,11 @@ def read_targets(y: Any, estimator: Any) -> Any:
     return y
 
 
-def convert_targets(y: Any, X: Any, A: Array, estimator: Any) -> Array:
-    """Convert targets [N] or [N, K] to the library, device and dtype of the model inputs A of the rows X."""
-    if not is_foreign(y):
-        numbers = read_targets(y, estimator)
-        check_lengths("y", numbers, X)
+def convert_targets(y: Any, A: Array, estimator: Any) -> Array:
+    """Convert targets [N] or [N, K] to the library, device and dtype of the model inputs A."""
+    if not is_foreign(y) or (backend_of(y).is_lazy and not backend_of(A).is_lazy):
+        numbers = read_targets(on_host(y), estimator)
+        check_lengths("y", numbers, A)
         return asarray_in_range("y", numbers, A)
     targets = move_array(estimator, floating(y), "y")
     B = backend_of(targets)
@@ -104,6 +107,16 @@ def warn_if_unlike(y: Array, method: str, others: str) -> None:
             f"variance for all; rescale them to similar sizes, or use auto, or one of {others}."
         )
         warnings.warn(text, UserWarning, stacklevel=outside())
+
+
+def warn_of_column(regressor: Any, y: Array) -> None:
+    """Warn, as other regressors do, if the targets are one column [N, 1] and the regressor takes only one target."""
+    if tuple(y.shape[1:]) == (1,) and not get_tags(regressor).target_tags.multi_output:
+        text = (
+            "A column-vector y was passed when a 1d array was expected; for this model of one target, pass y[:, 0], or "
+            "a column of a table instead of a table."
+        )
+        warnings.warn(text, DataConversionWarning, stacklevel=outside())
 
 
 def are_missing(y: Array) -> bool:

@@ -67,7 +67,7 @@ class TransformedTargets(Distribution):
     @public(repairs=False, ignore=None)
     def log_density(self, X: Any, y: Any, exposure: Any = None, noise: Any = None) -> Any:
         at = self._predictor_at(X, exposure, noise)
-        targets = self._prepare_targets(X, y, at.X)
+        targets = self._prepare_targets(y, at.X)
         if self.transform_ is None or self._given_transform is not None:
             return as_output(at.predictor.log_density(at.X, targets, **at.known), host=at.host)
         # the user chose no transform, so targets beyond its support are improbable, but no errors

@@ -7,11 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length
 
-from agp.errors import count_of, name_remedy, quote, similar_names
-from agp.estimators._arrays import on_host
+from agp.errors import count_of, quote, similar_names
 
 EXPLANATIONS = (
     (
@@ -105,7 +103,7 @@ def check_lengths(name: str, x: Any, X: Any) -> None:
     try:
         check_consistent_length(X, x)
     except ValueError:
-        rows = count_of(len(on_host(X)), "row")
+        rows = count_of(X.shape[0], "row")
         raise ValueError(f"X has {rows}, but {name} has {len(x)}; pass one entry for each row.") from None
 
 
@@ -157,18 +155,3 @@ def _describe_names(given: list[Any], expected: list[Any]) -> str:
     if more:
         return f"X has the column {quote(more[0])}, without which the model was trained; leave it out."
     return "X has the training columns in another order; pass X[list(model.feature_names_in_)]."
-
-
-def check_parameters(estimator: BaseEstimator, given: Iterable[str]) -> None:
-    """Raise ValueError unless an estimator has these parameters. No parameter of agp has parameters of its own."""
-    known = estimator.get_params(deep=False)
-    for name in given:
-        own, _, inner = name.partition("__")
-        if own not in known:
-            remedy = name_remedy(own, known, "its parameters are")
-            raise ValueError(f"Invalid parameter {quote(own)} for {type(estimator).__name__}; {remedy}")
-        if inner:
-            raise ValueError(
-                f"Invalid parameter {quote(name)}: {own} is {known[own]!r:.60}, which has no parameters to set; set "
-                f"{own} to a new value."
-            )

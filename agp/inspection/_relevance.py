@@ -14,7 +14,7 @@ from agp.inducing import Inducing, Points
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of, with_fewer_neighbours
 from agp.kernels import Kernel, OnSphere, Overlap, Projected, Stationary, pair_rows, variance_shares
 from agp.likelihoods import Transformed
-from agp.models import Model, level_probabilities
+from agp.models import Model
 from agp.processes import Deep
 from agp.random import generator
 from agp.summaries import columns_by_kernel
@@ -354,7 +354,8 @@ class _Shuffled:
             rows[:, group] = self.host[taken][:, group]
         X, model = asarray_like(rows, self.X), self.subject.model
         if self.subject.order:
-            return host(level_probabilities(model, X))[:, np.argsort(self.subject.order)]
+            order = self.subject.order
+            return np.exp(host(model.log_probabilities(X, len(order))))[:, np.argsort(order)]
         mean = host(model.predict_mean(X, observed=True))
         return np.concatenate([1.0 - mean, mean], axis=1) if len(self.subject.classes) == 2 else mean
 

@@ -16,7 +16,7 @@ from agp.errors import RepairWarning
 from agp.inducing import Points
 from agp.inspection._table import column_names
 from agp.likelihoods import Bernoulli, RobustMax, Softmax
-from agp.models import Model, WithNeighbours, level_probabilities
+from agp.models import Model, WithNeighbours
 from agp.predictors import Predictor
 from agp.processes import NearestNeighbours
 
@@ -115,7 +115,7 @@ class Subject:
         """
         predictor = self.predictor()
         if self.order:
-            mean = host(level_probabilities(predictor, X))[:, np.argsort(self.order)]
+            mean = np.exp(host(predictor.log_probabilities(X, len(self.order))))[:, np.argsort(self.order)]
             variance = mean * (1.0 - mean)
         else:
             mean, variance = map(host, predictor.predict(X, observed=True, **known))

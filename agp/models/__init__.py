@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.models._base import level_probabilities
 from agp.models._computation_aware import NUM_ACTIONS
 from agp.models._growth import growing_part
 from agp.models._neighbours import WithNeighbours

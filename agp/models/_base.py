@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, check_array_type, find_backend, like
+from agp.backend import Array, Pullback, check_array_type, find_backend
 from agp.bounds import Batch
 from agp.checks import (
     check_inputs,
@@ -337,14 +337,3 @@ class WithInducing(SparsePrior):
 
     def _reference(self) -> tuple[str, Array]:
         return self.inducing.reference
-
-
-def level_probabilities(model: Any, X: Array, /) -> Array:
-    """Compute the probabilities [N, K] of classes 0 to K - 1 at X [N, D] from a model or predictor with K classes.
-
-    The likelihood must be `Ordinal`. The function makes one pass over X for each class. See `Predictor.log_density` for
-    the errors.
-    """
-    xp = backend_of(X).xp
-    levels = [xp.full((X.shape[0], 1), float(k), **like(X)) for k in range(model.likelihood.classes)]
-    return xp.exp(xp.stack([model.log_density(X, level) for level in levels], axis=1))

@@ -143,23 +143,23 @@ class ByRows(ABC):
         names: tuple[str, ...],
         *others: Array | None,
         of: Callable[..., Any] = latent_moments,
-        are_moments: bool = False,
+        averaged: str = "latent",
     ) -> tuple[Array, ...]:
         """Evaluate ``f(found, shares, X, *others)`` in chunks of rows; return arrays [..., N, .].
 
         ``found`` is what ``of(predictor, process, factor, X)`` returns for the rows, by default the moments of the
         latent functions [S n, P], averaged over the imputations of unknown cells. `shares` are the weights [S] of the
-        samples, or None if they are equal. If `are_moments` is true, f returns
-        means, or means and variances [n, .], which are averaged over the imputations instead. `names` are the names of
-        the first arrays that f returns. Raises NonFiniteError if one of these is not finite.
+        samples, or None if they are equal. If `averaged` is "moments", f returns means, or means and variances [n, .],
+        which are averaged over the imputations instead; if it is "logs", f returns logarithms of means [n, .]. `names`
+        are the names of the first arrays that f returns. Raises NonFiniteError if one of these is not finite.
         """
         self._check(X)
         B = backend_of(X)
         if B.is_lazy:
-            return self._lazily(f, X, memory, names, *others, of=of, are_moments=are_moments)
+            return self._lazily(f, X, memory, names, *others, of=of, averaged=averaged)
         if self.imputations is not None and not bool(B.xp.any(B.xp.isnan(X))):
             known: Any = dataclasses.replace(self, imputations=None)  # type: ignore[type-var]
-            return known._in_chunks(f, X, memory, names, *others, of=of, are_moments=are_moments)
+            return known._in_chunks(f, X, memory, names, *others, of=of, averaged=averaged)
         batch = X.shape[:-1]
         rows = [x if x is None or x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
 
@@ -170,9 +170,9 @@ class ByRows(ABC):
                 for chunk, *known in self._chunks(self._chunk_rows(process, memory, rows[0], of), *rows):
                     if self.imputations is None:
                         part = f(of(self, process, factor, chunk), process.shares, chunk, *known)
-                    elif are_moments:
+                    elif averaged != "latent":
                         at = lambda x, *known: f(of(self, process, factor, x), process.shares, x, *known)  # noqa: B023, E731
-                        part = self.imputations.average(chunk, at, *known)
+                        part = self.imputations.average(chunk, at, *known, of_logs=averaged == "logs")
                     else:
                         at = lambda x: of(self, process, factor, x)  # noqa: B023, E731
                         part = f(self.imputations.average(chunk, at), process.shares, chunk, *known)

@@ -42,10 +42,13 @@ class Imputations:
             total = total + evaluate(one) / self.count
         return total
 
-    def average(self, X: Array, evaluate: Callable[..., tuple[Array, ...]], *known: Array | None) -> tuple[Array, ...]:
+    def average(
+        self, X: Array, evaluate: Callable[..., tuple[Array, ...]], *known: Array | None, of_logs: bool = False
+    ) -> tuple[Array, ...]:
         """Evaluate means, or means and variances, at X [n, D], and average those of rows with unknown cells.
 
         ``evaluate(X, *known)`` returns arrays [R n, P] for R samples of a process. `known` are arrays [n, .] or None.
+        If `of_logs` is true, the array contains logarithms of means.
         """
         xp = backend_of(X).xp
         unknown = xp.isnan(X)
@@ -57,7 +60,8 @@ class Imputations:
         completed = xp.where(gaps[None, :, :], self.values[:, None, :], x[None, :, :])
         factor = xp.max(xp.where(gaps, self.factors[None, :], xp.ones_like(x)), axis=1)[:, None]
         here = (repeat_rows(_take(one, at), self.count) for one in known)
-        parts = self._average(evaluate(xp.reshape(completed, (-1, X.shape[1])), *here), at.shape[0], factor)
+        found = evaluate(xp.reshape(completed, (-1, X.shape[1])), *here)
+        parts = self._average_logs(found[0], at.shape[0]) if of_logs else self._average(found, at.shape[0], factor)
         if complete.shape[0]:
             others = evaluate(*(_take(one, complete) for one in (X, *known)))
             others = [xp.reshape(part, (-1, complete.shape[0], part.shape[-1])) for part in others]
@@ -75,6 +79,13 @@ class Imputations:
             apart = each[0] - averages[0][:, None, :, :]
             averages[1] = averages[1] + factor * xp.mean(apart * apart, axis=1)
         return averages
+
+    def _average_logs(self, logs: Array, rows: int) -> list[Array]:
+        """Average numbers over the S imputations, given their logarithms [R S n, P]; return logarithms [R, n, P]."""
+        xp = backend_of(logs).xp
+        each = xp.reshape(logs, (-1, self.count, rows, logs.shape[-1]))
+        largest = xp.max(each, axis=1)
+        return [largest + xp.log(xp.mean(xp.exp(each - largest[:, None, :, :]), axis=1))]
 
 
 def _take(x: Array | None, rows: Array) -> Array | None:

@@ -151,7 +151,7 @@ class Predictor(Scores):
             return found if mean.shape[0] == rows else mixture(found, rows, shares)
 
         names, known = ("mean",) if unbounded else ("mean", "variance"), self._by_row_terms(X, offset, noise)
-        return Prediction(*self._in_chunks(predicted, X, memory, names, *known, are_moments=True))
+        return Prediction(*self._in_chunks(predicted, X, memory, names, *known, averaged="moments"))
 
     def _observe(self, mean: Array, variance: Array, noise: Array | None, rows: int) -> Prediction:
         """Return the moments [S n, K] of observations, from those of the latent functions."""
@@ -184,7 +184,7 @@ class Predictor(Scores):
             return ((mean if offset is None else mean + offset)[:, :columns],)
 
         offset = self._by_row_terms(X, offset, noise)[0]
-        return self._in_chunks(predicted, X, memory, ("mean",), offset, of=latent_means, are_moments=True)[0]
+        return self._in_chunks(predicted, X, memory, ("mean",), offset, of=latent_means, averaged="moments")[0]
 
     @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:

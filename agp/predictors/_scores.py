@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agp.backend import Array, asarray_like, backend_of, find_backend
+from agp.backend import Array, asarray_like, backend_of, find_backend, like
 from agp.bounds import Batch, with_row_noise
 from agp.checks import check_level, check_levels, check_whole
 from agp.predictors._by_rows import ByRows, moved_by
@@ -133,6 +133,35 @@ class Scores(ByRows):
             return over_samples(densities, rows, shares)
 
         return self._score("log density", density, X, self._targets(X, y), *others)
+
+    @public
+    def log_probabilities(self, X: Array, classes: int, /, *, memory: float | None = None) -> Array:
+        """Compute the log probabilities [..., N, C] of the labels 0 to C - 1 at X [..., N, D], in one pass over X.
+
+        They are accurate for small probabilities, also if these are below the smallest number of the dtype.
+
+        Parameters
+        ----------
+        X, memory
+            See `predict`.
+        classes
+            The number of classes C of the likelihood.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For the reasons listed in `predict`.
+        """
+
+        def found(moments: tuple[Array, Array], shares: Array | None, X: Array) -> tuple[Array]:
+            (mean, variance), rows, xp = moments, X.shape[0], backend_of(X).xp
+            columns = []
+            for label in range(check_whole("classes", classes)):
+                y = xp.full((mean.shape[0], 1), float(label), **like(mean))
+                columns.append(log_average(self.likelihood.predictive_log_density(mean, variance, y), rows, shares))
+            return (xp.stack(columns, axis=1),)
+
+        return self._in_chunks(found, X, memory, ("log probability",), averaged="logs")[0]
 
     @public
     def cdf(

@@ -3,6 +3,7 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,15 @@ WIDE = 1000
 """In tables with at least so many columns, those of floats are read at once."""
 MAX_REMARKS = 20
 """Maximum number of remarks on the columns of a table."""
+COLLECTING = {
+    "dask": "compute()",
+    "duckdb": "df()",
+    "ibis": "to_pandas()",
+    "pyspark": "toPandas()",
+    "pyspark[connect]": "toPandas()",
+    "sqlframe": "toPandas()",
+}
+"""The calls that load lazy data frames into memory, by library as narwhals names it."""
 FILL_IN = "fill it in, or set missing='impute'"
 
 
@@ -52,23 +62,39 @@ def as_frame(X: Any, name: str = "X") -> Any:
     """Convert a data frame of pandas, polars, pyarrow or another library to narwhals; return None for anything else.
 
     Raise ValueError if two columns have the same name, and TypeError if the data frame is lazy, a column has no
-    name, or names are of several types.
+    name, or names are of several types. Lazy frames of polars are computed.
     """
     if isinstance(X, np.ndarray):
         return None
     try:
-        frame = nw.from_native(X, pass_through=True)
+        frame = nw.from_native(collect_frame(X, name), pass_through=True)
     except nw.exceptions.DuplicateError as error:
         names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
         twice = next(column for column, count in Counter(names).items() if count > 1)
         raise ValueError(f"{name} has two columns named {quote(twice)}; rename one of them.") from error
-    if isinstance(frame, nw.LazyFrame):
-        how = "compute" if frame.implementation.is_dask() else "collect"
-        raise TypeError(f"{name} is a lazy data frame, whose rows are not known yet; pass {name}.{how}().")
     if not isinstance(frame, nw.DataFrame):
         return None
     _check_names(name, frame.columns)
     return frame
+
+
+def collect_frame(X: Any, name: str = "X") -> Any:
+    """Compute a lazy data frame of polars; return anything else unchanged.
+
+    Raise TypeError for lazy data frames of other libraries, whose rows may not fit into memory.
+    """
+    native = nw.to_native(X, pass_through=True)
+    library = "dask" if nw.dependencies.is_dask_dataframe(native) else None  # for which narwhals would warn
+    with suppress(nw.exceptions.DuplicateError):
+        frame: Any = None if library else nw.from_native(native, pass_through=True)
+        if isinstance(frame, nw.LazyFrame) and frame.implementation.is_polars():
+            return frame.to_native().collect()
+        if isinstance(frame, nw.LazyFrame):
+            library = frame.implementation.value
+    if library is not None:
+        how = COLLECTING.get(library, "collect()")
+        raise TypeError(f"{name} is a lazy data frame, whose rows are not known yet; pass {name}.{how}.")
+    return X
 
 
 def _check_names(name: str, columns: list[Any]) -> None:

@@ -71,6 +71,7 @@ from agp.tree._arrays import (
     row_major,
     zero_like,
 )
+from agp.tree._copies import arguments, with_argument
 from agp.tree._fields import is_model_class, leaf_fields
 from agp.tree._parts import Part
 from agp.tree._plans import join_path, plan_of

@@ -1,5 +1,6 @@
 """Copies of models with new leaves or nodes, and gradients with the structure of a model."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar
@@ -71,6 +72,18 @@ def with_defaults(model: T, **start: Any) -> T:
     """Return a copy of the model in which the named fields that are None are set to the given values."""
     values = {field.name: getattr(model, field.name) for field in fields_of(model)}
     return from_fields(type(model), values | {name: x for name, x in start.items() if values[name] is None})
+
+
+def arguments(node: Any, /) -> dict[str, Any]:
+    """Return the arguments of a node that users choose: its leaves and settings, without units and nested models."""
+    values = vars(node)
+    return {field.name: x for field in fields_of(node) if not (field.is_unit or is_branch(x := values[field.name]))}
+
+
+def with_argument(node: T, name: str, value: Any) -> T:
+    """Return a copy of a node with another value of a leaf or a setting. The leaf has no unit, as in a new node."""
+    units = {field.unit: None for field in fields_of(node) if field.name == name and field.unit is not None}
+    return dataclasses.replace(node, **{name: value}, **units)  # type: ignore[type-var]
 
 
 def split(model: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

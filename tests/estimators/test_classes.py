@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_class_weight
 
 import agp
 from agp.errors import NoSignalWarning
@@ -53,7 +56,7 @@ def test_class_weights_are_weights_of_rows():
 
 def test_parts_of_rows_cannot_be_balanced():
     X, f = table()
-    with pytest.raises(ValueError, match="class_weight is 'balanced', which needs all rows at once"):
+    with pytest.raises(AttributeError, match="class_weight is 'balanced', which needs all rows at once"):
         GPClassifier(class_weight="balanced").partial_fit(X, f > 0.0)
     model = GPClassifier(class_weight={True: 2.0}, random_state=0).partial_fit(X, f > 0.0)
     assert model.predict_proba(X).shape == (120, 2)
@@ -112,9 +115,47 @@ def test_what_is_learned():
     assert model.method_ == "tvgp"
     assert model.converged_
     assert set(model.candidates_["kernel"]) == {"rbf", "rbf + linear", "matern52"}
-    with pytest.raises(ValueError, match=r"the model averages posteriors|needs all rows at once"):
+    with pytest.raises(AttributeError, match=r"the model averages posteriors|needs all rows at once"):
         model.partial_fit(X, f > 0.0)
     limited = GPClassifier(max_steps=3)
     with pytest.warns(agp.errors.ConvergenceWarning, match="the fit has not converged"):
         limited.fit(X, f > 0.0)
     assert limited.predict_proba(X).shape == (120, 2)
+
+
+# -- weights of classes, as scikit-learn means them -------------------------------------------------------------------
+
+
+def test_balanced_weights_count_rows_by_their_weights():
+    X, f = table()
+    y, rows = np.digitize(f, [-0.5, 1.0]), np.random.default_rng(3).uniform(0.5, 2.0, len(f))
+    factors = compute_class_weight("balanced", classes=np.arange(3), y=y, sample_weight=rows)
+    factors /= factors.max()
+    quick = {"kernel": "rbf", "max_steps": 30}
+    found = GPClassifier(class_weight="balanced", **quick).fit(X, y, sample_weight=rows).predict_proba(X)
+    known = GPClassifier(**quick).fit(X, y, sample_weight=rows * factors[y]).predict_proba(X)
+    np.testing.assert_allclose(found, known, atol=1e-8)
+    piped = make_pipeline(StandardScaler(), GPClassifier(class_weight="balanced", **quick))
+    piped.fit(X, y, gpclassifier__sample_weight=rows)
+    np.testing.assert_allclose(piped.predict_proba(X), found, atol=1e-4)
+
+
+def test_labels_without_a_weight_have_weight_one():
+    X, f = table()
+    y = np.asarray(["low", "mid", "high"])[np.digitize(f, [-0.5, 1.0])]
+    quick = {"kernel": "rbf", "max_steps": 30}
+    some = GPClassifier(class_weight={"low": 0.25}, **quick).fit(X, y).predict_proba(X)
+    each = GPClassifier(class_weight={"low": 0.25, "mid": 1.0, "high": 1}, **quick).fit(X, y).predict_proba(X)
+    np.testing.assert_array_equal(some, each)
+    with pytest.raises(ValueError, match="class_weight has the label 'lw', which y does not have; the classes are"):
+        GPClassifier(class_weight={"lw": 0.25}, **quick).fit(X, y)
+
+
+def test_a_fold_may_lack_a_label_with_a_weight():
+    X, f = table()
+    y = np.where(f > 0.0, "high", "low")
+    weights = {"low": 0.5, "high": 1.0, "none": 3.0}
+    found = GPClassifier(class_weight=weights, kernel="rbf", max_steps=30).fit(X, y).predict_proba(X)
+    del weights["none"]
+    known = GPClassifier(class_weight=weights, kernel="rbf", max_steps=30).fit(X, y).predict_proba(X)
+    np.testing.assert_array_equal(found, known)

@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils import get_tags
 
+import agp
 from agp.errors import ConvergenceWarning, NonFiniteError
 from agp.estimators import GPClassifier, GPRegressor
 from agp.methods import METHODS
@@ -46,11 +47,35 @@ def test_tags_say_what_the_arguments_allow():
     tags = get_tags(GPRegressor())
     assert tags.target_tags.multi_output
     assert tags.array_api_support
-    assert not tags.input_tags.sparse
+    assert tags.input_tags.sparse
+    assert tags.target_tags.required
     assert not tags.input_tags.allow_nan
     assert get_tags(GPRegressor(missing="impute")).input_tags.allow_nan
     assert get_tags(GPClassifier()).classifier_tags.multi_class
     assert not get_tags(GPClassifier()).target_tags.multi_output
+
+
+@pytest.mark.parametrize(
+    ("settings", "several", "single", "positive"),
+    [
+        ({}, True, True, False),
+        ({"target_transform": "yeo-johnson"}, False, True, False),
+        ({"noise_by": "site"}, False, True, False),
+        ({"hyperparameters": "mixture"}, False, True, False),
+        ({"store_data": False}, False, True, False),
+        ({"outputs": "intrinsic"}, True, False, False),
+        ({"outputs": "separate", "likelihood": "latent-noise"}, True, True, False),
+        ({"target_transform": "log"}, True, True, True),
+        *(({"likelihood": name}, True, True, True) for name in ("poisson", "negative-binomial", "gamma")),
+        ({"likelihood": agp.Poisson()}, True, True, True),
+        ({"likelihood": "beta"}, True, True, True),
+        ({"likelihood": "student-t"}, True, True, False),
+        ({"likelihood": "none of these"}, True, True, False),
+    ],
+)
+def test_tags_say_which_targets_are_taken(settings, several, single, positive):
+    tags = get_tags(GPRegressor(**settings)).target_tags
+    assert (tags.multi_output, tags.single_output, tags.positive_only) == (several, single, positive)
 
 
 def test_every_parameter_is_documented_once():
@@ -453,6 +478,8 @@ def test_rows_can_come_in_parts(method):
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in PART_METHODS])
 def test_methods_that_need_all_rows_take_no_parts(method):
     assert "partial_fit" not in dir(GPRegressor(method=method))
+    with pytest.raises(AttributeError, match=f"the method {method} needs all rows at once; call fit, or use another"):
+        GPRegressor(method=method).partial_fit(X, Y)
 
 
 @pytest.mark.long
@@ -465,7 +492,7 @@ def test_parts_go_on_where_a_fit_ended():
     model.fit(np.hstack([X, X]), Y).partial_fit(np.hstack([X, X]), Y)
     assert model.n_features_in_ == 4
     assert model.n_iter_ == len(model.history_["bound"])
-    with pytest.raises(ValueError, match="the method gpr needs all rows at once; call fit, or use another method"):
+    with pytest.raises(AttributeError, match="the method gpr needs all rows at once; call fit, or use another method"):
         GPRegressor().fit(X, Y).partial_fit(X, Y)
 
 

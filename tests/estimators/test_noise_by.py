@@ -362,7 +362,7 @@ def test_other_data_are_refused():
         few().predict(table, return_std=True, noise=known)
     with pytest.raises(ValueError, match="y has 2 columns; fit one estimator for each target"):
         by_site.fit(table, np.stack([y, y], axis=1))
-    with pytest.raises(ValueError, match="needs all rows at once; call fit instead"):
+    with pytest.raises(AttributeError, match="needs all rows at once; call fit instead"):
         by_site.partial_fit(table, y)
     with pytest.raises(
         ValueError,

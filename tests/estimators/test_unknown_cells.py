@@ -260,12 +260,12 @@ def test_texts_of_levels():
 
 
 def test_too_many_levels_for_the_memory_are_refused(monkeypatch):
-    monkeypatch.setattr("agp.estimators._encoding.MAX_ENCODED", 1000)
+    monkeypatch.setattr("agp.estimators._encoding.MAX_CELLS", 1000)
     table, y = numbers()
     table["place"] = [f"place {i // 2}" for i in range(len(table))]
     deep = GPRegressor(method="deep-wsvgp", num_inducing=5, max_steps=2)
     fitted(deep, table, y)
-    monkeypatch.setattr("agp.estimators._encoding.MAX_ENCODED", 800)
+    monkeypatch.setattr("agp.estimators._encoding.MAX_CELLS", 800)
     with pytest.raises(
         ValueError, match="column 'place' has 20 different values, each of which becomes an input of 40 rows"
     ):

@@ -161,10 +161,30 @@ def test_columns_that_cannot_be_used_are_told_in_one_sentence(name):
         assert caught.value.at("line 7").startswith("line 7, column 'c' has ")
 
 
-def test_lazy_data_frames_are_told():
+def test_lazy_data_frames_of_polars_are_computed():
     polars = pytest.importorskip("polars", reason="polars is not installed: not executed")
-    with pytest.raises(TypeError, match=r"X is a lazy data frame, whose rows are not known yet; pass X.collect\(\)"):
-        as_frame(polars.DataFrame({"a": [1.0]}).lazy())
+    assert as_frame(polars.DataFrame({"a": [1.0]}).lazy()).to_dict(as_series=False) == {"a": [1.0]}
+
+
+def _dask(frame):
+    dask = pytest.importorskip("dask.dataframe", reason="dask is not installed: not executed")
+    return dask.from_pandas(frame, npartitions=1)
+
+
+def _duckdb(frame):
+    return pytest.importorskip("duckdb", reason="duckdb is not installed: not executed").from_df(frame)
+
+
+def _ibis(frame):
+    return pytest.importorskip("ibis", reason="ibis is not installed: not executed").memtable(frame)
+
+
+@pytest.mark.parametrize(("lazy", "call"), [(_dask, "compute"), (_duckdb, "df"), (_ibis, "to_pandas")])
+def test_lazy_data_frames_of_other_libraries_are_told(lazy, call):
+    rows = lazy(pd.DataFrame({"a": [1.0, 2.0]}))
+    with pytest.raises(TypeError, match=rf"^X is a lazy data frame, .*not known yet; pass X.{call}\(\)\.$"):
+        as_frame(rows)
+    assert as_frame(getattr(rows, call)()).shape == (2, 1)
 
 
 def test_cells_become_numbers_and_codes():
