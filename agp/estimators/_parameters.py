@@ -1,4 +1,4 @@
-"""Parameters of estimators, and of the kernels and likelihoods that are parameters: ``kernel__parts__0__lengthscale``.
+"""Parameters of estimators, and of kernels, likelihoods and means among them: ``kernel__parts__0__lengthscale``.
 
 The name of a leaf, a setting or a part of a kernel is its path, with two underscores in place of each dot.
 """
@@ -14,14 +14,15 @@ from agp.checks import check_instance
 from agp.errors import name_remedy, quote
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
+from agp.means import Mean
 
-PARTS = (Kernel, Likelihood)
+PARTS = (Kernel, Likelihood, Mean)
 """The types of parameters that have parameters of their own."""
-KINDS = {"kernel": Kernel, "likelihood": Likelihood}
+KINDS = {"kernel": Kernel, "likelihood": Likelihood, "mean_function": Mean}
 
 
 def part_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of the kernels and likelihoods among the parameters of an estimator, by name."""
+    """Return the parameters of the kernel, likelihood and mean among the parameters of an estimator, by name."""
     found = {}
     for own, value in given.items():
         if isinstance(value, PARTS):
@@ -30,9 +31,15 @@ def part_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arguments_of(part: Any) -> dict[str, Any]:
-    """Return the nested parts, the leaves and the settings of a part, by path. Units of leaves are left out."""
+    """Return the nested parts, the leaves and the settings of a part, by path.
+
+    Units of leaves are left out, and parts that follow others.
+    """
     found: dict[str, Any] = {}
+    followers = tuple(tree.tied_parts(part))
     for path, node in tree.nodes(part, object).items():
+        if path in followers or path.startswith(tuple(f"{other}." for other in followers)):
+            continue
         own = {tree.join_path(path, name): x for name, x in tree.arguments(node).items()}
         found |= ({path: node} if path else {}) | own
     return found
@@ -82,7 +89,7 @@ def _with_arguments(own: str, part: Any, new: Mapping[str, Any]) -> Any:
         if inner not in known:
             remedy = name_remedy(f"{own}__{inner}", [f"{own}__{one}" for one in known], "its parameters are")
             raise ValueError(f"Invalid parameter {name} for {type(part).__name__}; {remedy}")
-        part = _with_argument(part, known[inner], value, f"{own}__{inner}")
+        part = tree.equalise(_with_argument(part, known[inner], value, f"{own}__{inner}"))
     return part
 
 

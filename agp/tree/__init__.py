@@ -84,5 +84,6 @@ from agp.tree._walks import (
     holds_arrays,
     no_match_message,
     patterns,
+    tied_parts,
     whole_pattern,
 )

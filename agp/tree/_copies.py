@@ -77,7 +77,8 @@ def with_defaults(model: T, **start: Any) -> T:
 def arguments(node: Any, /) -> dict[str, Any]:
     """Return the arguments of a node that users choose: its leaves and settings, without units and nested models."""
     values = vars(node)
-    return {field.name: x for field in fields_of(node) if not (field.is_unit or is_branch(x := values[field.name]))}
+    own = (field.name for field in fields_of(node) if not (field.is_unit or field.holds_ties))
+    return {name: values[name] for name in own if not is_branch(values[name])}
 
 
 def with_argument(node: T, name: str, value: Any) -> T:

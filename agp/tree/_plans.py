@@ -48,9 +48,10 @@ class Plan:
         """The leaves that are tied to others (`agp.tree.ties`), with the names of the leaves that they follow."""
         self._of_kind: dict[type, list[tuple[str, int]]] = {}
         self._by_entry: dict[tuple[str, tuple[str, ...]], tuple[list[tuple[Any, tuple[str, ...]]], list[str]]] = {}
-        self._tied: list[tuple[str, str]] = []
+        self.tied: list[tuple[str, str]] = []
+        """The paths of parts that are equal: of the first one, and of another one that follows it."""
         self._add(model, "", 0, None)
-        for first, other in self._tied:
+        for first, other in self.tied:
             self._tie(first, other)
 
     def _add(self, x: Any, path: str, parent: int, key: Any) -> None:
@@ -69,7 +70,7 @@ class Plan:
             elif is_branch(value):
                 self._add(value, name, number, field.name)
             elif field.holds_ties:
-                self._tied += [(join_path(path, first), join_path(path, other)) for first, other in value]
+                self.tied += [(join_path(path, first), join_path(path, other)) for first, other in value]
 
     def _tie(self, first: str, other: str) -> None:
         """Make all leaves under a path constants that follow the leaves under another path."""

@@ -55,6 +55,11 @@ def followers(model: Any) -> dict[str, str]:
     return dict(plan_of(model).followers)
 
 
+def tied_parts(model: Any) -> list[str]:
+    """Return the paths of the parts that follow others (`ties`)."""
+    return [other for _, other in plan_of(model).tied]
+
+
 def missing(model: Any) -> list[str]:
     """Return the names of the leaves that are None and not optional."""
     return [name for name, (_, _, field) in plan_of(model).empty.items() if not field.optional]

@@ -179,3 +179,13 @@ def test_different_numbers_of_columns_are_refused():
     k = agp.RBF()
     with pytest.raises(ValueError, match="a parameter of the same object, has the shape"):
         agp.GPR.from_data(X, Y, kernel=k + k.on((0,)))
+
+
+def test_estimators_list_equal_parameters_once():
+    k = agp.RBF(lengthscale=1.0)
+    estimator = agp.GPRegressor(kernel=k * Linear() + k, frozen="kernel.*lengthscale")
+    names = [name for name in estimator.get_params() if name.endswith("__lengthscale")]
+    assert names == ["kernel__parts__0__parts__0__lengthscale"]
+    estimator.set_params(**{names[0]: 2.0})
+    assert estimator.kernel.parts[1].lengthscale == 2.0
+    assert k.lengthscale == 1.0
