@@ -12,7 +12,9 @@ import pytest
 import agp
 
 ROOT = Path(agp.__file__).parents[1]
-PROGRAM = Path(__file__).with_name("downstream.py")
+PROGRAMS = [
+    Path(__file__).with_name(f"{name}.py") for name in ("downstream", "downstream_tables", "downstream_networks")
+]
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "backends")])}
 """The package is found as an installed one is, by the interpreter: `py.typed` counts."""
 
@@ -66,9 +68,21 @@ def strictly(folder, program):
 
 @needs_checker
 @pytest.mark.long
-def test_a_program_has_no_unknown_types(tmp_path):
-    found = strictly(tmp_path, PROGRAM.read_text(encoding="utf-8"))
-    assert not found, "\n".join(f"downstream.py:{line}: {message} ({rule})" for line, rule, message in found)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_a_program_has_no_unknown_types(tmp_path, program):
+    found = strictly(tmp_path, program.read_text(encoding="utf-8"))
+    assert not found, "\n".join(f"{program.name}:{line}: {message} ({rule})" for line, rule, message in found)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
+@pytest.mark.long
+def test_mypy_finds_no_unknown_types(tmp_path):
+    places = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
+    options = ["--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mypy", *options, *map(str, PROGRAMS)]
+    here = {**os.environ, "MYPYPATH": places}
+    done = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @needs_checker
@@ -81,8 +95,9 @@ def test_mistakes_of_a_program_are_found(tmp_path):
 
 
 @pytest.mark.long
-def test_the_program_runs():
-    pytest.importorskip("sklearn")
-    command = [sys.executable, "-W", "error::UserWarning", str(PROGRAM)]
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_the_program_runs(program):
+    pytest.importorskip("torch" if program.stem.endswith("networks") else "sklearn")
+    command = [sys.executable, "-W", "error::UserWarning", str(program)]
     done = subprocess.run(command, env=HERE, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
