@@ -253,6 +253,15 @@ class Model(ABC):
     def _check_parts(self) -> None:  # noqa: B027 - most models have parts that always fit
         """Raise ValueError unless the parts are compatible with each other."""
 
+    def _replace_data(self, batch: Batch, /) -> Self:
+        """Return the model with the rows of a checked batch as its only data.
+
+        Raises ValueError if the model has no data, or if its other arrays belong to the rows with which it was built.
+        """
+        name = type(self).__name__
+        why = "it has an array for each row with which it was built" if self._holds_data else "it stores no data"
+        raise ValueError(f"the data of {name} cannot be replaced, because {why}; use GPR or SGPR.")
+
     # -- protocol: training -----------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -47,8 +47,16 @@ def _take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     return compat.take(x, indices, axis=axis)
 
 
-xp = SimpleNamespace(**vars(compat) | {"take": _take, "isfinite": lambda x, /: torch.abs(x) < math.inf})
-"""Array API namespace of torch; two functions are replaced by versions with fewer torch calls."""
+def _asarray(x: Any, /, *, copy: bool | None = None, **kind: Any) -> Array:
+    if isinstance(x, torch.Tensor) and x.requires_grad:  # torch.asarray would detach x, or from torch 2.13 on warn
+        return x.to(copy=bool(copy), **kind)
+    return compat.asarray(x, copy=copy, **kind)
+
+
+xp = SimpleNamespace(
+    **vars(compat) | {"asarray": _asarray, "take": _take, "isfinite": lambda x, /: torch.abs(x) < math.inf}
+)
+"""Array API namespace of torch; `take` and `isfinite` are versions with fewer torch calls."""
 
 
 def _ndtr(x: Array) -> Array:
