@@ -5,9 +5,12 @@
 The file has the arrays X [N, D] and y [N]; without one, the diabetes table of scikit-learn is used. For each seed, the
 script draws training and test rows, standardises the columns, and trains a network with a GP on its outputs by
 minibatches: agp's SVGP in a `GPModule`, and a GPyTorch `ApproximateGP` with a `VariationalStrategy`. Both have a
-whitened q(u), an RBF kernel with a lengthscale for each feature and a constant mean. Both start from the same weights and the
-same inducing inputs, and see the same batches; the other starting values are those of each library. The script prints
-the NLPD and the RMSE of test rows, in standard deviations of the targets, and the seconds of the training loop.
+whitened q(u), an RBF kernel with a lengthscale for each feature, and a constant mean. Both start from the same weights
+and the same inducing inputs, and see the same batches. The script prints the NLPD and the RMSE of test rows, in
+standard deviations of the targets, and the seconds of the training loop.
+
+`--start data` lets agp choose its starting values from the features of the untrained network, and `--plain` leaves out
+the last layer, which standardises the features.
 """
 
 import argparse
@@ -50,20 +53,24 @@ def read_rows(path, without, count, seed):
     return Rows(*(torch.tensor(x, dtype=torch.float32) for x in (X[train], y[train], X[test], y[test])))
 
 
-def make_network(columns, features):
-    """Return a network from the columns of a table to a few features."""
+def make_network(columns, features, *, plain):
+    """Return a network from the columns of a table to a few features, which it standardises unless it is plain."""
     first, second, third = torch.nn.Linear(columns, 64), torch.nn.Linear(64, 64), torch.nn.Linear(64, features)
-    return torch.nn.Sequential(first, torch.nn.ReLU(), second, torch.nn.ReLU(), third)
+    layers = [first, torch.nn.ReLU(), second, torch.nn.ReLU(), third]
+    return torch.nn.Sequential(*layers, *([] if plain else [torch.nn.BatchNorm1d(features, affine=False)]))
 
 
 class OfAgp(torch.nn.Module):
     """A network and agp's SVGP."""
 
-    def __init__(self, network, rows, Z):
+    def __init__(self, network, rows, Z, start):
         super().__init__()
         self.network, self.rows = network, len(rows.y)
+        parts = {}
+        if start == "smooth":
+            parts = {"kernel": agp.RBF(1.0, [Z.shape[1] ** 0.5] * Z.shape[1]), "likelihood": agp.Gaussian(0.5)}
         with torch.no_grad():
-            self.gp = GPModule(agp.SVGP.from_data(network(rows.X), rows.y, Z=Z, posterior="whitened"))
+            self.gp = GPModule(agp.SVGP.from_data(network(rows.X), rows.y, Z=Z, posterior="whitened", **parts))
 
     def loss(self, X, y):
         """Return the loss per row."""
@@ -77,7 +84,7 @@ class OfAgp(torch.nn.Module):
 class OfGPyTorch(torch.nn.Module):
     """A network and GPyTorch's ApproximateGP."""
 
-    def __init__(self, network, rows, Z):
+    def __init__(self, network, rows, Z, _):
         super().__init__()
         self.network, self.gp = network, Head(Z)
         self.likelihood = gpytorch.likelihoods.GaussianLikelihood()
@@ -134,7 +141,7 @@ def compare(given, seed):
     """Train both modules for a seed; return NLPD, RMSE and seconds of each."""
     rows = read_rows(given.data, given.without, given.rows, seed)
     torch.manual_seed(seed)
-    network = make_network(rows.X.shape[1], given.features)
+    network = make_network(rows.X.shape[1], given.features, plain=given.plain)
     with torch.no_grad():
         features = network(rows.X)
     start = agp.SVGP.from_data(features, rows.y, num_inducing=given.num_inducing, posterior="whitened", seed=seed)
@@ -143,7 +150,7 @@ def compare(given, seed):
     batches = [torch.from_numpy(rng.choice(len(rows.y), given.batch_size)) for _ in range(given.steps)]
     found = {}
     for name, kind in (("agp", OfAgp), ("GPyTorch", OfGPyTorch)):
-        module = kind(copy.deepcopy(network), rows, Z.clone())
+        module = kind(copy.deepcopy(network), rows, Z.clone(), given.start)
         seconds = train_module(module, rows, batches, given.rate)
         found[name] = (*score_module(module, rows), seconds)
         nlpd, rmse, _ = found[name]
@@ -160,6 +167,8 @@ parser.add_argument("--num-inducing", type=int, default=256)
 parser.add_argument("--batch-size", type=int, default=512)
 parser.add_argument("--steps", type=int, default=1000)
 parser.add_argument("--rate", type=float, default=0.01)
+parser.add_argument("--start", choices=("smooth", "data"), default="smooth")
+parser.add_argument("--plain", action="store_true")
 parser.add_argument("--seeds", type=int, default=3)
 given = parser.parse_args()
 

@@ -472,7 +472,9 @@ def test_a_network_and_a_model_are_trained_together_and_restored(options):
 @pytest.mark.parametrize("name", ["gpr", "sgpr", "solvegpr", "cggp", "cagp"])
 def test_stored_inputs_must_follow_the_inputs_of_the_loss(name):
     module, X, y = wrapped(name)
-    with pytest.raises(ValueError, match=r"X depends on parameters, but .* predicts from the inputs that it stores.*store_data=False"):
+    with pytest.raises(
+        ValueError, match=r"X depends on parameters, but .* predicts from the inputs that it stores.*store_data=False"
+    ):
         module.loss((1.0 * X).requires_grad_(), y)
     if name != "cagp":  # its bound uses the stored data
         with pytest.raises(ValueError, match="predicts from the data with which it was built; train it on the same"):
