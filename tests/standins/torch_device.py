@@ -63,7 +63,9 @@ class DeviceTensor(torch.Tensor):
         return _computed(function, args, kwargs or {})
 
     def numpy(self, **_: Any) -> Any:
-        msg = f"can't convert {_card.device} device type tensor to numpy. Use Tensor.cpu() to copy it to the host first."
+        msg = (
+            f"can't convert {_card.device} device type tensor to numpy. Use Tensor.cpu() to copy it to the host first."
+        )
         raise TypeError(msg)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
