@@ -20,6 +20,7 @@ from agp.gradient import GradientMode, bound_of_batch
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.models._constructor import complete_constructor, takes_shared_arguments
+from agp.models._stale import warn_about_stale
 from agp.predictors import FREQUENCIES, FunctionSamples, Predictor
 from agp.priors import Priors
 from agp.processes import Process, SparsePrior
@@ -146,7 +147,14 @@ class Model(ABC):
 
         If torch or JAX differentiates your program, ignore the pullback, because these libraries call it themselves
         (unless `gradient` is "autodiff").
+
+        Warns
+        -----
+        agp.errors.UntouchedWarning
+            If torch or JAX differentiates the bound with respect to parameters, and the model has inverse factors or
+            sites that depend on them, which only agp's updates change.
         """
+        warn_about_stale(self)
         batch = self._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)
         value, pullback = bound_of_batch(self, batch, gradient, memory=memory)
         return value, public(pullback, repairs=False, context=False, ignore="underflow")
