@@ -151,7 +151,7 @@ class Model(ABC):
         Warns
         -----
         agp.errors.UntouchedWarning
-            If torch or JAX differentiates the bound with respect to parameters, and the model has inverse factors or
+            If torch differentiates the bound with respect to parameters, and the model has inverse factors or
             sites that depend on them, which only agp's updates change.
         """
         warn_about_stale(self)

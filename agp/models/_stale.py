@@ -13,9 +13,10 @@ def warn_about_stale(model: Any, /) -> None:
     """Warn if a library differentiates parameters on which auxiliary arrays depend that it does not differentiate.
 
     Auxiliary arrays are the inverse factors and sites that only agp's updates change. They depend on all parameters,
-    except those of q(u) and of the mean function.
+    except those of q(u) and of the mean function. Traced arrays, as in JAX, do not tell whether a gradient is needed.
     """
-    asking = {name for name, x in tree.leaves(model).items() if backend_of(x).asks_gradient(x)}
+    leaves = tree.leaves(model).items()
+    asking = {name for name, x in leaves if (B := backend_of(x)).asks_gradient(x) and B.is_concrete(x)}
     if not any({"posterior", "mean_function"}.isdisjoint(name.split(".")) for name in asking):
         return
     stale = [leaf.name for leaf in tree.describe(model) if leaf.role == "auxiliary" and leaf.name not in asking]
