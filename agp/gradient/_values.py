@@ -155,8 +155,8 @@ def _cotangent_or_zero(name: str, x: Array, bar: Array | None) -> Array:
         return bar
     if name == "X":
         raise ValueError(
-            "X needs a gradient, but this bound does not compute the gradient of X; detach X, or increase memory if "
-            "the bound reads X in blocks of rows."
+            "X needs a gradient, but this bound does not compute the gradient of X in closed form; pass "
+            "gradient='autodiff', detach X, or increase memory if the bound reads X in blocks of rows."
         )
     if name == "y":
         raise ValueError("y needs a gradient, but bounds treat targets as constants; detach y.")

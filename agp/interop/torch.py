@@ -43,6 +43,10 @@ class GPModule(torch.nn.Module):
     The classes, settings and sizes of the model are defined by the constructor, not by the state. The state records
     them, and `load_state_dict` raises a ValueError if they differ.
 
+    With ``store_data=False``, a model such as `GPR` or `SGPR` does not store its data. `loss` and predictions take the
+    training rows anew in each call, so a network can compute them, and its features are never out of date. The state
+    then has no rows.
+
     A q(u) in the form of pseudo-observations starts as in `agp.train` (`agp.training.initial_state`). The arrays of
     `model` are copied, so training does not change `model`.
 
@@ -53,6 +57,9 @@ class GPModule(torch.nn.Module):
     frozen
         One or several patterns of leaf names, such as ``"Z"`` or ``("Z", "likelihood.*")``. Matching leaves become
         buffers.
+    store_data
+        Whether the module stores the data of a model such as `GPR`. If false, `loss` uses its X and y as the data of
+        the model, and predictions need ``data=(X, y)``.
 
     Raises
     ------
@@ -63,17 +70,31 @@ class GPModule(torch.nn.Module):
         posteriors `Relaxed` and `Dual`. Only agp's own updates change these arrays. A torch optimiser calls no updates,
         and `loss` does not call them, because a loss must not change the state of a module. Such a model can be trained
         with `agp.train`, and then be held with ``frozen="*"``.
+    ValueError
+        If `store_data` is false, but the model stores no data, such as `SVGP`, or has an array for each row with which
+        it was built, such as the actions of `CaGP`.
 
     Examples
     --------
+    A model without data:
+
     >>> module = GPModule(agp.SVGP.from_data(X, y, posterior="whitened"))
     >>> optimiser = torch.optim.Adam(module.parameters(), lr=0.02)
     >>> module.loss(X, y).backward()
+
+    A model whose data are features of a network:
+
+    >>> module = GPModule(agp.GPR.from_data(network(X).detach(), y), store_data=False)
+    >>> module.loss(network(X), y).backward()
+    >>> mean, variance = module(network(X_new), data=(network(X), y))
     """
 
-    def __init__(self, model: Any, /, *, frozen: str | Iterable[str] = ()) -> None:
+    def __init__(self, model: Any, /, *, frozen: str | Iterable[str] = (), store_data: bool = True) -> None:
         super().__init__()
         model = _on_torch(model)
+        if not store_data:
+            model = _without_rows(model)
+        self._takes_data = not store_data
         moving = Adam(frozen=frozen)
         moving.init(model)  # checks the patterns and the priors
         _check_untouched(model, moving)
@@ -106,12 +127,52 @@ class GPModule(torch.nn.Module):
         places = {key: key.rpartition(".") for key in self._keys.values()}
         return {key: getattr(self.get_submodule(path), field) for key, (path, _, field) in places.items()}
 
-    def model(self) -> Any:
+    def model(
+        self,
+        X: Tensor | None = None,
+        y: Tensor | None = None,
+        /,
+        *,
+        weights: Tensor | None = None,
+        offset: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> Any:
         """Build the model from the present parameters and buffers. torch can differentiate all uses of its leaves.
 
         Call this method again after each change of the parameters. For repeated predictions, store
         ``module.model().predictor()``, computed inside `torch.no_grad`.
+
+        Parameters
+        ----------
+        X, y, weights, offset, noise
+            The data of the model and what is known of their rows, as in `agp.GPR.from_data`, if and only if the module
+            was built with ``store_data=False``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the data are missing, needless, or do not fit the model.
         """
+        model = self._stored_model()
+        known = {"weights": weights, "offset": offset, "noise": noise}
+        rows = {"X": X, "y": y} | known
+        self._check_rows_given(model, {name for name, x in rows.items() if x is not None})
+        return model._replace_data(model._batch(X, y, **known)) if self._takes_data else model
+
+    def _check_rows_given(self, model: Any, given: set[str]) -> None:
+        """Raise ValueError if data are given to a module that stores its data or needs none, or the other way round."""
+        name = type(model).__name__
+        if self._takes_data and not given >= {"X", "y"}:
+            raise ValueError(
+                f"this module holds {name} without its data; pass the inputs and targets of the training rows, such as "
+                "data=(network(X), y) in a prediction."
+            )
+        if given and not self._takes_data:
+            why = f"stores the data of {name}" if model._holds_data else f"holds {name}, which needs no data"
+            other = ", or build the module with store_data=False" if model._holds_data else ""
+            raise ValueError(f"data was given, but this module {why}; omit data={other}.")
+
+    def _stored_model(self) -> Any:
         arrays = self._arrays()
         fixed = {name: arrays[key] for name, key in self._keys.items() if key == name}
         raw = {name: arrays[key] for name, key in self._keys.items() if key != name}
@@ -142,7 +203,8 @@ class GPModule(torch.nn.Module):
         Parameters
         ----------
         X, y
-            Inputs [B, D], which may be outputs of another module, and targets [B] or [B, K].
+            Inputs [B, D], which may be outputs of another module, and targets [B] or [B, K]. If the module was built
+            with ``store_data=False``, they are all data of the model.
         scale
             The factor N / B for a minibatch.
         weights, offset, noise, gradient, memory
@@ -151,13 +213,20 @@ class GPModule(torch.nn.Module):
         Raises
         ------
         TypeError, ValueError
-            If X and y do not fit the model, or if the model predicts from other data than X and y. Models that store
-            the training data, such as `GPR` and `SGPR`, do not accept inputs that depend on parameters, because the
-            stored inputs would not follow.
+            If X and y do not fit the model, or if the model predicts from other data than X and y. Modules that store
+            the data of models such as `GPR` do not accept inputs that depend on parameters, because the stored inputs
+            would not follow.
         """
-        model = self.model()
+        model = self._stored_model()
         batch = model._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)
-        if model._holds_data:
+        if self._takes_data:
+            if scale != 1.0:
+                raise ValueError(
+                    f"scale is {scale!r}, but X and y are all data of {type(model).__name__} with store_data=False; "
+                    "omit scale=, or use SVGP for minibatches."
+                )
+            model = model._replace_data(batch)
+        elif model._holds_data:
             _check_stored_data(model, batch)
         if self.training and self._has_draws:
             seed = int(torch.randint(2**62, ()))
@@ -169,6 +238,7 @@ class GPModule(torch.nn.Module):
         self,
         X: Tensor,
         *,
+        data: tuple[Tensor, Tensor] | None = None,
         observed: bool = False,
         offset: Tensor | None = None,
         noise: Tensor | None = None,
@@ -176,9 +246,22 @@ class GPModule(torch.nn.Module):
     ) -> Prediction:
         """Predict means and variances [..., N, P] at X [..., N, D]; see `agp.Predictor.predict`.
 
-        torch can differentiate predictions with respect to X and the parameters. Use `torch.no_grad` otherwise.
+        torch can differentiate predictions with respect to X, the data and the parameters. Use `torch.no_grad`
+        otherwise.
+
+        Parameters
+        ----------
+        X
+            Inputs [..., N, D].
+        data
+            The inputs and targets of the training rows, if and only if the module was built with ``store_data=False``.
+            For rows with weights, offsets or known noise, use ``model(X, y, weights=...).predict``.
+        observed, offset, noise, memory
+            As in `agp.Predictor.predict`.
         """
-        return self.model().predict(X, observed=observed, offset=offset, noise=noise, memory=memory)
+        return self.model(*(() if data is None else data)).predict(
+            X, observed=observed, offset=offset, noise=noise, memory=memory
+        )
 
     # -- state ------------------------------------------------------------------------------------------------------
 
@@ -239,6 +322,13 @@ def _on_torch(model: Any) -> Any:
     return model if backend_of(reference).name == "torch" else tree.to_backend(model, "torch")
 
 
+def _without_rows(model: Any) -> Any:
+    """Return a model that stores data without their rows: X [0, D] and y [0, P] show what the data must be like."""
+    held = model._held_rows()
+    X = model._reference()[1]
+    return model._replace_data(Batch(held.get("X", X)[:0], held.get("y", X)[:0]))
+
+
 def _check_untouched(model: Any, moving: Adam) -> None:
     """Raise ValueError if leaves that only agp's updates change would become stale."""
     left = sorted(frozenset().union(*untouched_leaves(model, [moving]).values()))
@@ -257,7 +347,7 @@ def _check_stored_data(model: Any, batch: Batch) -> None:
     if batch.X.requires_grad:
         name = type(model).__name__
         raise ValueError(
-            f"X depends on parameters, but {name} predicts from the inputs that it stores, which would not follow; use "
-            "SVGP, or detach X."
+            f"X depends on parameters, but {name} predicts from the inputs that it stores, which would not follow; "
+            "build the module with store_data=False, use SVGP, or detach X."
         )
     model._check_same_data(batch)

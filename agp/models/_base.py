@@ -20,6 +20,7 @@ from agp.gradient import GradientMode, bound_of_batch
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.models._constructor import complete_constructor, takes_shared_arguments
+from agp.models._stale import warn_about_stale
 from agp.predictors import FREQUENCIES, FunctionSamples, Predictor
 from agp.priors import Priors
 from agp.processes import Process, SparsePrior
@@ -146,7 +147,14 @@ class Model(ABC):
 
         If torch or JAX differentiates your program, ignore the pullback, because these libraries call it themselves
         (unless `gradient` is "autodiff").
+
+        Warns
+        -----
+        agp.errors.UntouchedWarning
+            If torch differentiates the bound with respect to parameters, and the model has inverse factors or
+            sites that depend on them, which only agp's updates change.
         """
+        warn_about_stale(self)
         batch = self._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)
         value, pullback = bound_of_batch(self, batch, gradient, memory=memory)
         return value, public(pullback, repairs=False, context=False, ignore="underflow")
@@ -252,6 +260,15 @@ class Model(ABC):
 
     def _check_parts(self) -> None:  # noqa: B027 - most models have parts that always fit
         """Raise ValueError unless the parts are compatible with each other."""
+
+    def _replace_data(self, batch: Batch, /) -> Self:
+        """Return the model with the rows of a checked batch as its only data.
+
+        Raises ValueError if the model has no data, or if its other arrays belong to the rows with which it was built.
+        """
+        name = type(self).__name__
+        why = "it has an array for each row with which it was built" if self._holds_data else "it stores no data"
+        raise ValueError(f"the data of {name} cannot be replaced, because {why}; use GPR or SGPR.")
 
     # -- protocol: training -----------------------------------------------------------------------------------------
 

@@ -57,6 +57,9 @@ class NearRegression(WithNeighbours, WithData, Regression):
         y = targets_of(self._data)
         return NearestNeighbours(self.kernel, self.mean_function, self.X, y, noise, **parts, **inducing)
 
+    def _replace_data(self, batch: Batch, /) -> Self:
+        return dataclasses.replace(super()._replace_data(batch), sets=None, squares=None)
+
     def _on_first_datum(self) -> Self:
         one = super()._on_first_datum()
         squares = None if self.squares is None else self.squares[:1]

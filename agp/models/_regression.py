@@ -1,5 +1,6 @@
 """Models for regression with Gaussian noise that hold the training data."""
 
+import dataclasses
 import numbers
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
@@ -8,7 +9,7 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import Batch, RowNoise, evidence_upper_bound, targets_of
-from agp.checks import check_inputs, check_targets, check_weights, known_of_rows
+from agp.checks import as_columns, check_inputs, check_targets, check_weights, known_of_rows
 from agp.chunking import budget, mebibytes, rows_within, tile_rows
 from agp.errors import count_of
 from agp.inducing import Points
@@ -173,6 +174,11 @@ class Regression(HoldsData):
             if known.get(name) is None:
                 known[name] = getattr(self, name)
         return super()._batch(X, y, **known)
+
+    def _replace_data(self, batch: Batch, /) -> Self:
+        weights, offset, noise = batch.known
+        rows = {"X": batch.X, "y": as_columns(batch.y), "weights": weights, "offset": offset, "noise": noise}
+        return dataclasses.replace(self, **rows)  # type: ignore[type-var]
 
     def _check_same_data(self, batch: Batch, /) -> None:
         B = backend_of(batch.X)

@@ -1,4 +1,4 @@
-"""PyTorch plug-in: closed-form gradients or autograd, on the CPU and on CUDA devices.
+"""PyTorch plug-in: closed-form gradients or autograd, on the CPU and on devices of CUDA, XPU (Intel) and MPS (Apple).
 
 `compile` returns its argument, because torch's compiler silently removed the jitter from Cholesky factorisations. On
 CUDA devices, the launches of an eager step can be recorded instead (`capture`).
@@ -34,6 +34,9 @@ APART = 128
 """Alignment of joined arrays, in entries: at least 512 bytes, as for new arrays, because products and sums round
 differently with other alignments."""
 
+ALIGNMENT = {"cpu": 64, "cuda": 512}
+"""Alignment of new arrays, in bytes, where it affects how products and sums round."""
+
 WIDE = "dtype" in torch.ops.aten.mm.overloads() and torch.version.hip is None
 """Whether torch can return products of bfloat16 matrices in float32, on CUDA devices: from torch 2.8 on."""
 
@@ -47,13 +50,29 @@ def _take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     return compat.take(x, indices, axis=axis)
 
 
-xp = SimpleNamespace(**vars(compat) | {"take": _take, "isfinite": lambda x, /: torch.abs(x) < math.inf})
-"""Array API namespace of torch; two functions are replaced by versions with fewer torch calls."""
+def _asarray(x: Any, /, *, copy: bool | None = None, **kind: Any) -> Array:
+    if isinstance(x, torch.Tensor) and x.requires_grad:  # torch.asarray would detach x, or from torch 2.13 on warn
+        return x.to(copy=bool(copy), **kind)
+    return compat.asarray(x, copy=copy, **kind)
+
+
+xp = SimpleNamespace(
+    **vars(compat) | {"asarray": _asarray, "take": _take, "isfinite": lambda x, /: torch.abs(x) < math.inf}
+)
+"""Array API namespace of torch; `take` and `isfinite` are versions with fewer torch calls."""
 
 
 def _ndtr(x: Array) -> Array:
     # torch.special.ndtr loses all digits in the left tail; erfc does not
     return 0.5 * torch.special.erfc(-math.sqrt(0.5) * x)
+
+
+def _log_ndtr(x: Array) -> Array:
+    if x.device.type != "mps":
+        return torch.special.log_ndtr(x)
+    scaled = math.sqrt(0.5) * x  # MPS lacks log_ndtr; erfcx keeps the digits of the left tail, log1p those of the right
+    left = torch.log(0.5 * torch.special.erfcx(-scaled.clamp(max=0.0))) - scaled**2
+    return torch.where(x < 0.0, left, torch.log1p(-0.5 * torch.special.erfc(scaled.clamp(min=0.0))))
 
 
 def _polygamma(n: int, x: Array) -> Array:
@@ -162,6 +181,13 @@ class _TriangularSolve(torch.autograd.Function):
         return _TriangularSolve.apply(L.movedim(of_L, 0), R, transpose), 0
 
 
+def _has_float64(device: torch.device) -> bool:
+    """Whether a device has float64: all but Apple's, and some of Intel's."""
+    if device.type == "xpu":
+        return bool(torch.xpu.get_device_properties(device).has_fp64)
+    return device.type != "mps"
+
+
 def _is_mapped(x: Array) -> bool:
     """Whether x is batched by `torch.func.vmap`, in which case the host cannot read its values."""
     while functorch.is_gradtrackingtensor(x):
@@ -215,20 +241,28 @@ class TorchBackend(Backend):
     gradients = ("closed-form", "autodiff")
     special_module = "torch.special"
     needs_context = True
-    special_functions: ClassVar = {"ndtr": _ndtr, "polygamma": _polygamma}
+    special_functions: ClassVar = {"ndtr": _ndtr, "log_ndtr": _log_ndtr, "polygamma": _polygamma}
 
     def devices(self) -> list[str]:
-        return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        counts = {"cuda": torch.cuda.device_count(), "xpu": torch.xpu.device_count(), "mps": torch.mps.device_count()}
+        return ["cpu", *(f"{kind}:{i}" for kind, count in counts.items() for i in range(count))]
+
+    def widest_float(self, x: Array, /) -> Any:
+        return torch.float64 if _has_float64(x.device) else torch.float32
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         if device is not None:
             self._check_device(device)
+        if str(dtype or np.asarray(x).dtype) == "float64" and not _has_float64(torch.device(device or "cpu")):
+            raise ValueError(
+                f"torch's device {device!r} has no float64; pass dtype='float32', or use the device 'cpu'."
+            )
         with torch.inference_mode(False):  # autograd may later use arrays that are cached here
             return torch.tensor(x, dtype=getattr(torch, dtype) if dtype else None, device=device)
 
     def row_major(self, x: Array, /) -> Array:
         # products and sums round differently if arrays are not aligned like new ones
-        if is_row_major(x.shape, x.stride()) and x.data_ptr() % (512 if x.is_cuda else 64) == 0:
+        if is_row_major(x.shape, x.stride()) and x.data_ptr() % ALIGNMENT.get(x.device.type, 1) == 0:
             return x
         with torch.inference_mode(False):  # autograd may later use the copy
             return x.clone(memory_format=torch.contiguous_format)
@@ -251,6 +285,10 @@ class TorchBackend(Backend):
     def synchronise(self, x: Array, /) -> None:
         if x.device.type == "cuda":
             torch.cuda.synchronize(x.device)
+        elif x.device.type == "xpu":
+            torch.xpu.synchronize(x.device)
+        elif x.device.type == "mps":
+            torch.mps.synchronize()
 
     def reading_waits(self, x: Array, /) -> bool:
         return x.device.type != "cpu"
@@ -296,12 +334,16 @@ class TorchBackend(Backend):
     def peak_memory(self, x: Array, /) -> float:
         if x.device.type == "cuda":
             return torch.cuda.max_memory_allocated(x.device) / 2**20
+        if x.device.type == "xpu":
+            return torch.xpu.max_memory_allocated(x.device) / 2**20
         return super().peak_memory(x)
 
     def device_memory(self, x: Array, /) -> float | None:
-        if x.device.type != "cuda":
-            return None
-        return torch.cuda.get_device_properties(x.device).total_memory / 2**20
+        if x.device.type == "cuda":
+            return torch.cuda.get_device_properties(x.device).total_memory / 2**20
+        if x.device.type == "xpu":
+            return torch.xpu.get_device_properties(x.device).total_memory / 2**20
+        return torch.mps.recommended_max_memory() / 2**20 if x.device.type == "mps" else None
 
     def device_block(self, x: Array, /) -> float:
         if x.device.type != "cuda":
@@ -328,7 +370,7 @@ class TorchBackend(Backend):
         return found
 
     def inner(self, x: Array, y: Array, /) -> Array:
-        if x.device.type == "cpu":
+        if x.device.type != "cuda":  # XPU computes dot on the CPU
             return super().inner(x, y)
         return torch.dot(x.reshape(-1), y.reshape(-1))  # a single launch, without an array of products
 

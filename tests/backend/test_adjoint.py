@@ -14,6 +14,7 @@ from agp.errors import BackendError
 torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
 
 AGREES = 1e-10
+STALE = pytest.mark.filterwarnings("ignore:optimisers other than agp's do not update:agp.errors.UntouchedWarning")
 
 
 def _models():
@@ -55,6 +56,7 @@ class Module(torch.nn.Module):
         return -model.bound(X, y, memory=memory)[0]
 
 
+@STALE
 @pytest.mark.parametrize("case", _models())
 def test_a_torch_module_gets_the_closed_form(case):
     host, X, y = _models()[case]
@@ -178,6 +180,7 @@ def test_without_leaves_that_ask_nothing_changes(monkeypatch):
     agp.value_and_gradient(model, X, y, gradient="autodiff")
 
 
+@STALE
 def test_the_pullback_is_there_as_well():
     host, X, y = problem()
     module = Module(TORCH.move(host))
@@ -189,6 +192,7 @@ def test_the_pullback_is_there_as_well():
     assert inducing_inputs(bar).shape == inducing_inputs(host).shape
 
 
+@STALE
 def test_what_the_pullback_keeps_is_freed_with_the_value():
     host, X, y = problem()
     module = Module(TORCH.move(host))
@@ -269,3 +273,36 @@ def test_a_pullback_that_holds_the_value_is_freed_with_it(torch_place):
         assert node() is None
     finally:
         gc.enable()
+
+
+# -- loops without agp's updates --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (agp.SVGP.from_data, "process.posterior.inverse_factor"),
+        (lambda X, y, **k: agp.SVGP.from_data(X, y, posterior="inverse-free", **k), "process.posterior.inverse_factor"),
+        (lambda X, y, **k: agp.SVGP.from_data(X, y, posterior="dual", **k), "posterior.shift, .*posterior.precision"),
+        (agp.TSVGP.from_data, "site_shift, site_precision"),
+    ],
+)
+def test_a_loop_that_leaves_arrays_stale_is_told_so(build, words):
+    X, y = (torch.from_numpy(x) for x in toy_data(24))
+    model = build(X, y, num_inducing=5)
+    raw = {name: x.clone().requires_grad_() for name, x in tree.unconstrain(model).items()}
+    with pytest.warns(agp.errors.UntouchedWarning, match=f"do not update .*{words}.*use a model without such arrays"):
+        tree.constrain(model, raw).bound(X, y)
+    tree.constrain(model, {name: x.detach() for name, x in raw.items()}).bound(X, y)
+    model.bound(X.clone().requires_grad_(), y)
+    q = {name: x for name, x in raw.items() if ".posterior." in name}
+    tree.constrain(model, {name: x.detach() for name, x in raw.items()} | q).bound(X, y)
+
+
+@pytest.mark.parametrize("posterior", ["whitened", "marginal"])
+def test_a_loop_without_such_arrays_is_not(posterior):
+    X, y = (torch.from_numpy(x) for x in toy_data(24))
+    model = agp.SVGP.from_data(X, y, num_inducing=5, posterior=posterior)
+    raw = {name: x.clone().requires_grad_() for name, x in tree.unconstrain(model).items()}
+    tree.constrain(model, raw).bound(X, y)[0].backward()
+    assert all(x.grad is not None for x in raw.values())

@@ -49,6 +49,8 @@ SHORT = {
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
     "lazy_rows.py": ["--rows", "4000", "--chunk", "1000", "--num-inducing", "8", "--workers", "1"],
     "rows_on_disk.py": ["--file", "rows.npy", "--rows", "3000", "--num-inducing", "8", "--steps", "5", "--turns", "1"],
+    "deep_kernels.py": ["--rows", "200", "--num-inducing", "8", "--batch-size", "50", "--steps", "3", "--seeds", "1"],
+    "deep_kernels_jax.py": ["--steps", "8"],
     "many_rows.py": ["--rows", "300", "--new", "50"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "deep_step.py": ["step.png", "--steps", "5"],
@@ -65,6 +67,8 @@ SHORT = {
 """Arguments with which an example is done in seconds."""
 NEEDS = {
     "nuts.py": ("jax", "blackjax"),
+    "deep_kernels.py": ("gpytorch",),
+    "deep_kernels_jax.py": ("jax", "equinox", "optax"),
     "bayesian-optimisation.md": ("botorch",),
     "forecasting.md": ("matplotlib",),
     "map.md": ("matplotlib",),

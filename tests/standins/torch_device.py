@@ -3,10 +3,12 @@
 Inside `standing_in()` what is made on ``cuda:0`` is a `DeviceTensor`. As on a card, a tensor of the host beside one of
 the device is refused, and what passes between host and device is counted: calls that launch something, reads that make
 the host wait, and uploads, each with the line of the library that asked. Nothing here says how long a card would take.
+`standing_in` takes another `Card`, such as one without float64.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -16,9 +18,8 @@ import torch
 from standins.counts import tell
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["CAPABILITY", "DEVICE", "DeviceTensor", "standing_in"]
+__all__ = ["CAPABILITY", "CUDA", "Card", "DeviceTensor", "standing_in"]
 
-DEVICE = torch.device("cuda:0")
 CAPABILITY = (9, 0)
 """That of a card with fast float64."""
 FREE_BYTES, ALL_BYTES = 72 * 2**30, 80 * 2**30
@@ -44,8 +45,8 @@ class DeviceTensor(torch.Tensor):
 
     held: torch.Tensor
     # C++ takes it for a tensor on "meta", which every build of torch has, and where autograd asks for no card
-    device = property(lambda self: DEVICE)
-    is_cuda = property(lambda self: True)
+    device = property(lambda self: _card.device)
+    is_cuda = property(lambda self: _card.device.type == "cuda")
     is_meta = property(lambda self: False)
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -62,7 +63,9 @@ class DeviceTensor(torch.Tensor):
         return _computed(function, args, kwargs or {})
 
     def numpy(self, **_: Any) -> Any:
-        msg = "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy it to host memory first."
+        msg = (
+            f"can't convert {_card.device} device type tensor to numpy. Use Tensor.cpu() to copy it to the host first."
+        )
         raise TypeError(msg)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -135,6 +138,7 @@ def _computed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     found = function(*map(_values, args), **{key: _values(x) for key, x in kwargs.items()})
     if not there:
         return found
+    _card.check(function, [*_tensors(found)])
     same = {id(x.held): x for x in ours}  # what is changed in place stays the same tensor
     return _there(found, same)
 
@@ -154,7 +158,7 @@ def _count_call(function: Any, name: str, args: tuple, given: list, ours: list, 
         return
     hosted = [x for x in given if not isinstance(x, DeviceTensor)]
     if any(x.ndim for x in hosted) and name not in BY_MASK:
-        msg = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+        msg = f"Expected all tensors to be on the same device, but found at least two devices, {_card.device} and cpu!"
         raise RuntimeError(msg)
     tell("uploads", len(hosted))
     masks = name in BY_MASK and any(x.dtype == torch.bool for x in _tensors(args[1]))
@@ -162,22 +166,6 @@ def _count_call(function: Any, name: str, args: tuple, given: list, ours: list, 
         tell("reads")
     if name != "_local_scalar_dense" and name not in FREE and not function.is_view:
         tell("launches")
-
-
-@contextlib.contextmanager
-def standing_in() -> Iterator[None]:
-    """Inside, torch has one CUDA device."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, f in _CUDA.items():
-            patch.setattr(torch.cuda, name, f)
-        patch.setattr(torch, "Generator", _Generator)
-        before = torch._C._only_lift_cpu_tensors()
-        torch._C._set_only_lift_cpu_tensors(True)  # what the host has is put together there, and then travels
-        try:
-            with _Device():
-                yield
-        finally:
-            torch._C._set_only_lift_cpu_tensors(before)
 
 
 _CUDA: dict[str, Any] = {
@@ -191,6 +179,40 @@ _CUDA: dict[str, Any] = {
     "max_memory_allocated": lambda device=None: ALL_BYTES - FREE_BYTES,
     "get_device_properties": lambda device=None: SimpleNamespace(total_memory=ALL_BYTES),
 }
+
+
+@dataclass(frozen=True)
+class Card:
+    """A device: its name, what replaces functions of torch's module for it, and a check of each call on it.
+
+    The check takes the function of a call and the tensors that it gives; it raises what torch would raise.
+    """
+
+    device: torch.device
+    module: Any
+    functions: dict[str, Any]
+    check: Callable[[Any, list[torch.Tensor]], None] = lambda function, found: None
+
+
+CUDA = Card(torch.device("cuda:0"), torch.cuda, _CUDA)
+_card = CUDA
+
+
+@contextlib.contextmanager
+def standing_in(card: Card = CUDA) -> Iterator[None]:
+    """Inside, torch has one such device."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, f in card.functions.items():
+            patch.setattr(card.module, name, f)
+        patch.setattr(torch, "Generator", _Generator)
+        patch.setitem(globals(), "_card", card)
+        before = torch._C._only_lift_cpu_tensors()
+        torch._C._set_only_lift_cpu_tensors(True)  # what the host has is put together there, and then travels
+        try:
+            with _Device():
+                yield
+        finally:
+            torch._C._set_only_lift_cpu_tensors(before)
 
 
 class _Generator(torch.Generator):

@@ -128,6 +128,7 @@ def objective_of(unflatten, X, y):
     return objective
 
 
+@pytest.mark.filterwarnings("ignore:optimisers other than agp's do not update:agp.errors.UntouchedWarning")
 @pytest.mark.parametrize("posterior", ["exact", *WITH_SLOPES])
 def test_autograd_through_the_way_back_is_the_closed_form(posterior, torch_place):
     model, X, y = exact() if posterior == "exact" else problem("sum-ard", posterior)
