@@ -12,7 +12,7 @@ from agp.checks import check_model
 from agp.errors import missing_package_message
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Prediction
-from agp.priors import log_prior
+from agp.priors import limits_of, log_prior
 from agp.random import generator
 from agp.repairs import public
 from agp.training import initial_state, kept_leaves, place_draws, strip_addresses, untouched_leaves
@@ -71,6 +71,8 @@ class GPModule(torch.nn.Module):
         and `loss` does not call them, because a loss must not change the state of a module. Such a model can be trained
         with `agp.train`, and then be held with ``frozen="*"``.
     ValueError
+        If parameters have limits (`agp.priors.Between`), or single entries are fixed or frozen.
+    ValueError
         If `store_data` is false, but the model stores no data, such as `SVGP`, or has an array for each row with which
         it was built, such as the actions of `CaGP`.
 
@@ -98,6 +100,7 @@ class GPModule(torch.nn.Module):
         moving = Adam(frozen=frozen)
         moving.init(model)  # checks the patterns and the priors
         _check_untouched(model, moving)
+        _check_limits(model, moving)
         model = initial_state(model, kept_leaves(model, [moving]))
         trained = moving.moves(model).leaves
         self._keys = {name: _raw_key(name) if name in trained else name for name in tree.leaves(model)}
@@ -327,6 +330,16 @@ def _without_rows(model: Any) -> Any:
     held = model._held_rows()
     X = model._reference()[1]
     return model._replace_data(Batch(held.get("X", X)[:0], held.get("y", X)[:0]))
+
+
+def _check_limits(model: Any, moving: Adam) -> None:
+    """Raise ValueError if trained leaves have limits, which torch optimisers do not respect."""
+    entries = tuple(pattern for pattern in tree.patterns(moving.frozen) if tree.whole_pattern(pattern) != pattern)
+    if limited := sorted(limits_of(model, entries).keys() & moving.moves(model).leaves):
+        raise ValueError(
+            f"torch optimisers do not respect the limits of {', '.join(limited)}; replace them by priors that are "
+            "densities, fix whole leaves by frozen=, or train the model with agp.fit."
+        )
 
 
 def _check_untouched(model: Any, moving: Adam) -> None:
