@@ -12,8 +12,9 @@ from agp.kernels._on_sphere import OnSphere
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._periodic import Periodic, Seasonal
 from agp.kernels._projected import Projected
+from agp.kernels._rational_quadratic import RationalQuadratic
 from agp.kernels._slopes import WithSlopes, stack_slopes, tag_rows
-from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
+from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, Stationary
 from agp.kernels._warped import Warped
 
 __all__ = [
@@ -55,6 +56,5 @@ from agp.kernels._active_dims import input_columns
 from agp.kernels._by_name import KERNELS, kernel_or_auto, parse_kernel
 from agp.kernels._on_sphere import AXES, place_columns
 from agp.kernels._relevance import pair_rows, variance_shares
-from agp.kernels._slopes import lengths_along, values_in
 from agp.kernels._stacks import count_settings
 from agp.kernels._warped import Warp

@@ -40,7 +40,7 @@ class Kernel(Stackable, tree.Part, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in {"__call__", "diag"} & vars(cls).keys():
+        for name in {"__call__", "diag", "jets"} & vars(cls).keys():
             setattr(cls, name, at_inputs(vars(cls)[name], "kernel.from_data(X, variance)"))
         if "from_data" in vars(cls):
             cls.from_data = on_instance(vars(cls)["from_data"], Kernel, "RBF().from_data(X, variance)")  # type: ignore[method-assign]

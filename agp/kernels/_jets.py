@@ -1,7 +1,7 @@
 """Covariances of functions and of their slopes along directions.
 
-A *jet* of pairs of rows (x, v) and (z, w), with inputs x, z and directions v, w, holds k(x, z), its derivative along v in
-the first argument, its derivative along w in the second argument, and its derivative along both. Jets are numbers
+A *jet* of a pair of rows (x, v) and (z, w), with inputs x, z and directions v, w, consists of k(x, z), its derivative
+along v in the first argument, its derivative along w in the second one, and its derivative along both. Jets are numbers
 k + a e + b h + c e h with e^2 = h^2 = 0, so the jets of sums and products of kernels are sums and products of jets.
 """
 
@@ -37,13 +37,13 @@ class Jets(NamedTuple):
 
     def times(self, other: "Jets", /) -> "Jets":
         """Return the jets of the product of two kernels."""
-        (k, a, b, c), (l, d, e, f) = self, other
-        return Jets(k * l, k * d + a * l, k * e + b * l, k * f + a * e + b * d + c * l)
+        (k, a, b, c), (K, A, B, C) = self, other
+        return Jets(k * K, k * A + a * K, k * B + b * K, k * C + a * B + b * A + c * K)
 
     def pull_times(self, other: "Jets", /) -> "Jets":
-        """Return the cotangent of a factor, whose cotangent of the product is this one and whose other factor `other`."""
-        (k, a, b, c), (l, d, e, f) = self, other
-        return Jets(k * l + a * d + b * e + c * f, a * l + c * e, b * l + c * d, c * l)
+        """Return the cotangent of one factor of a product with this cotangent, given the other factor."""
+        (k, a, b, c), (K, A, B, C) = self, other
+        return Jets(k * K + a * A + b * B + c * C, a * K + c * B, b * K + c * A, c * K)
 
     def dot(self, other: "Jets", /) -> Array:
         """Return the sum of the four products for each pair of rows, an array of the shape of `value`."""

@@ -1,12 +1,12 @@
 """Kernels of rows that observe values of a function or its slopes, and functions that build such rows."""
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, assume, backend_of, like, row_numbers
+from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_inputs, check_like
-from agp.errors import count_of
+from agp.chunking import TaggedRows, check_tagged
 from agp.kernels._base import Kernel, check_part, no_slopes
 from agp.kernels._jets import Jets
 
@@ -70,8 +70,8 @@ class WithSlopes(Kernel):
                 raise TypeError(no_slopes(part))
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        rows = _Rows.of(X)
-        others = rows if Z is None else _Rows.of(Z)
+        rows = TaggedRows.of(X)
+        others = rows if Z is None else TaggedRows.of(Z)
         jets, pull = self.kernel.jets(rows.X, rows.V, others.X, others.V)
         x, z = rows.is_value[..., :, None], others.is_value[..., None, :]
         K = jets.by_both + x * jets.by_z + z * jets.by_x + x * z * jets.value  # derivatives along 0 are 0
@@ -108,8 +108,7 @@ class WithSlopes(Kernel):
         return dataclasses.replace(self, kernel=self.kernel.scale_by(factor))
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        self.check_width(X.shape[1])
-        xp, rows = backend_of(X).xp, _Rows.of(X)
+        xp, rows = backend_of(X).xp, TaggedRows.of(X)
         for column in self.kernel.category_levels(X.shape[1] - 1):
             if bool(xp.any(rows.V[:, column] != 0.0)):
                 raise ValueError(
@@ -119,60 +118,8 @@ class WithSlopes(Kernel):
         return type(self)(self.kernel.from_data(rows.X, variance))
 
     def check(self, width: int, /) -> None:
-        self.check_width(width)
+        check_tagged(width)
         self.kernel.check(width - 1)
-
-    def check_width(self, width: int, /) -> None:
-        """Raise ValueError unless there is a column before the tags."""
-        if width < 2:
-            raise ValueError(
-                f"the inputs of WithSlopes have {count_of(width, 'column')}, but need one or more for the function and "
-                "a last one with tags; build them by agp.kernels.tag_rows."
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Rows:
-    """Rows with tags, in parts."""
-
-    X: Array
-    """The inputs of the function [..., N, D]."""
-    V: Array
-    """Directions [..., N, D]: a unit vector for a slope, and zero for a value."""
-    is_value: Array
-    """1 for values and 0 for slopes [..., N]; NaN for tags that are not valid, if they could not be refused."""
-
-    @classmethod
-    def of(cls, rows: Array, /) -> Self:
-        B = backend_of(rows)
-        xp, D = B.xp, rows.shape[-1] - 1
-        tags = xp.round(rows[..., D])  # in other units, as those of inducing inputs, tags have rounding errors
-        numbers = row_numbers(D, rows) + 1.0
-        V = xp.astype(tags[..., None] == numbers, rows.dtype)
-        is_value = xp.astype(tags == 0.0, rows.dtype)
-        valid = (tags >= 0.0) & (tags <= D)
-        if B.is_concrete(rows) and not assume(xp.all(valid), likely=True):
-            found = float(rows[..., D][~valid][0])
-            raise ValueError(
-                f"the last column of the inputs has the tag {found:g}, but tags are 0 for values, and from 1 to {D} for "
-                "slopes along the columns; build rows by agp.kernels.tag_rows."
-            )
-        return cls(rows[..., :D], V, xp.where(valid, is_value, xp.full_like(is_value, float("nan"))))
-
-    def widen(self, X_bar: Array, /) -> Array:
-        """Return a cotangent of the rows, which is zero for the tags."""
-        xp = backend_of(X_bar).xp
-        return xp.concat([X_bar, xp.zeros_like(X_bar[..., :1])], axis=-1)
-
-
-def values_in(rows: Array, /) -> Array:
-    """Return which rows [N, D + 1] with tags observe values, as truth values [N]."""
-    return backend_of(rows).xp.round(rows[:, -1]) == 0.0
-
-
-def lengths_along(rows: Array, lengths: Array, /) -> Array:
-    """Return the entry of lengths [D] for the column along which each row [N, D + 1] observes a slope; 0 for values."""
-    return _Rows.of(rows).V @ lengths
 
 
 def tag_rows(X: Array, /, column: int | None = None) -> Array:
