@@ -157,7 +157,8 @@ class TaggedRows(NamedTuple):
                 f"the last column of the inputs contains {float(tags[~valid][0]):g}, but must contain tags, which are "
                 f"0 for values and from 1 to {D} for slopes along the columns; build rows by agp.kernels.tag_rows."
             )
-        V = xp.astype(tags[..., None] == 1.0 + row_numbers(D, rows), rows.dtype)
+        columns = xp.astype(row_numbers(D, rows), rows.dtype)
+        V = xp.astype(tags[..., None] - 1.0 == columns, rows.dtype)
         is_value = xp.astype(tags == 0.0, rows.dtype)
         return cls(rows[..., :D], V, xp.where(valid, is_value, xp.full_like(is_value, math.nan)))
 

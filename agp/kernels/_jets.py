@@ -54,16 +54,16 @@ class Jets(NamedTuple):
         return backend_of(self.value).xp.sum(self.dot(other))
 
 
-def constant_jets(K: Array, /) -> Jets:
-    """Return the jets of covariances K that do not depend on the inputs along the directions."""
-    zero = backend_of(K).xp.zeros_like(K)
-    return Jets(K, zero, zero, zero)
+def constant_jets(K: Array, pull: Pullback, V: Array, W: Array, /) -> tuple[Jets, Pullback]:
+    """Return the jets of covariances K, with their pullback, of functions that are constant along the directions."""
+    xp = backend_of(K).xp
+    zero = xp.zeros_like(K)
 
+    def pullback(bars: Jets) -> tuple[Any, ...]:
+        kernel_bar, X_bar, Z_bar = pull(bars.value)
+        return kernel_bar, X_bar, xp.zeros_like(V), Z_bar, xp.zeros_like(W)
 
-def spread_bars(kernel_bar: Any, X_bar: Array, Z_bar: Array, V: Array, W: Array, /) -> tuple[Any, ...]:
-    """Return the cotangents of a pullback of `constant_jets`, with zeros for the directions."""
-    xp = backend_of(V).xp
-    return kernel_bar, X_bar, xp.zeros_like(V), Z_bar, xp.zeros_like(W)
+    return Jets(K, zero, zero, zero), pullback
 
 
 def distance_jets(kernel: Any, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:
@@ -84,7 +84,7 @@ def distance_jets(kernel: Any, X: Array, V: Array, Z: Array, W: Array, /) -> tup
     """
     B = backend_of(X)
     xp, scale = B.xp, kernel.lengthscale
-    r2, pull_r2 = squared_distances(X, Z, scale)
+    r2, pull_r2 = squared_distances(X, Z, scale, differences=kernel.differences_for_slopes)
     (g, _), (first, second, third) = kernel.profile(r2), kernel.higher_slopes(r2)
     centre = B.stop_gradient(xp.mean(Z, axis=-2, keepdims=True))
     rows = x, v, z, w = (X - centre) / scale, V / scale, (Z - centre) / scale, W / scale

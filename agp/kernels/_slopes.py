@@ -206,4 +206,4 @@ def stack_slopes(X: Array, values: Array, slopes: Array, /) -> tuple[Array, Arra
     rows = xp.concat([tag_rows(X, column) for column in (None, *range(D))])
     targets = xp.concat([values, *(slopes[:, d] for d in range(D))])
     known = ~xp.isnan(targets)
-    return rows[known, :], targets[known]
+    return rows[known], targets[known]

@@ -34,6 +34,8 @@ class Stationary(ConstantVariance):
     lengthscale_unit: Array | None = tree.unit(default=None)
     differences = False
     """Whether distances and their pullback must be computed from differences, because the slope is singular at 0."""
+    differences_for_slopes: ClassVar[bool] = False
+    """Whether this holds for covariances of slopes, because the second derivative of the profile is singular at 0."""
 
     @abstractmethod
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -369,6 +371,7 @@ class Matern32(Matern):
     """
 
     short_name: ClassVar[str] = "matern32"
+    differences_for_slopes: ClassVar[bool] = True
     degrees: ClassVar[int] = 3
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
