@@ -57,12 +57,14 @@ class Observed(NamedTuple):
     """The given arguments that `ExactParts` does not list, such as those of `InducingParts`."""
 
 
-def prepare_data(X: Array, y: Array, parts: Mapping[str, Any], /, *, by_output: bool = True) -> Observed:
+def prepare_data(
+    X: Array, y: Array, parts: Mapping[str, Any], /, *, kernels: Any = None, by_output: bool = True
+) -> Observed:
     """Check the data X [N, D] and y [N] or [N, K] and the shared arguments `parts` of a constructor.
 
     The likelihood of the result has starting values. If `by_output` is True, it has one for each output; otherwise, all
-    outputs share one. A row of weight w counts as w rows. Raises TypeError or ValueError if the data are invalid, or if
-    the kernel, likelihood or mean function has the wrong type.
+    outputs share one. `kernels` are those of a model that takes several. A row of weight w counts as w rows. Raises
+    TypeError or ValueError if the data are invalid, or if the kernel, likelihood or mean function has the wrong type.
     """
     for name, kind in (("kernel", Kernel), ("likelihood", Likelihood), ("mean_function", Mean)):
         check_instance(name, parts.get(name), kind, optional=True)
@@ -76,7 +78,7 @@ def prepare_data(X: Array, y: Array, parts: Mapping[str, Any], /, *, by_output: 
     kernel: Kernel | None = parts.get("kernel")
     is_complete = kernel is not None and not tree.missing(kernel) and not tree.missing(likelihood)
     values, use = observations_of_rows(likelihood, y, offset), {"is_used": not is_complete}
-    if tagged := kernel is not None and kernel.reads_tags:
+    if tagged := _read_tags(kernel if kernels is None else kernels):
         level, variance, variances = _moments_of_values(values, outputs, X, **use)
         y = _hide_slopes(y, X)
     else:
@@ -224,6 +226,12 @@ def _moments(
     known = variances > rounding * rounding
     some = variance > float(xp.max(rounding)) ** 2
     return level, variance if some else 1.0, xp.where(known, variances, xp.ones_like(variances))
+
+
+def _read_tags(kernels: Any) -> bool:
+    """Whether a kernel, or one of several, reads tags of rows."""
+    several = kernels if isinstance(kernels, (list, tuple)) else [kernels]
+    return any(isinstance(kernel, Kernel) and kernel.reads_tags for kernel in several)
 
 
 def _hide_slopes(y: Array, X: Array) -> Array:
