@@ -85,7 +85,8 @@ def distance_jets(kernel: Any, X: Array, V: Array, Z: Array, W: Array, /) -> tup
     B = backend_of(X)
     xp, scale = B.xp, kernel.lengthscale
     r2, pull_r2 = squared_distances(X, Z, scale, differences=kernel.differences_for_slopes)
-    (g, _), (first, second, third) = kernel.profile(r2), kernel.higher_slopes(r2)
+    (g, _), (first, second, third), s = kernel.profile(r2), kernel.higher_slopes(r2), kernel.variance
+    first, second = s * first, s * second
     centre = B.stop_gradient(xp.mean(Z, axis=-2, keepdims=True))
     rows = x, v, z, w = (X - centre) / scale, V / scale, (Z - centre) / scale, W / scale
     p = xp.sum(v * x, axis=-1)[..., :, None] - v @ z.mT
@@ -93,13 +94,14 @@ def distance_jets(kernel: Any, X: Array, V: Array, Z: Array, W: Array, /) -> tup
     t = v @ w.mT
 
     def jets_of(g: Array, first: Array, second: Array) -> Jets:
-        return Jets(g, 2.0 * first * p, -2.0 * first * q, -2.0 * (first * t + 2.0 * second * p * q))
+        first = 2.0 * first
+        return Jets(g, first * p, -first * q, -(first * t + 4.0 * second * p * q))
 
-    unscaled = jets_of(g, first, second)
+    jets = jets_of(s * g, first, second)
 
     def pullback(bars: Jets) -> tuple[Any, ...]:
-        scaled = _, a, b, c = bars.scale(kernel.variance)
-        r2_bar = scaled.dot(jets_of(first, second, third()))  # the derivatives by r2 are jets of g' instead of g
+        _, a, b, c = bars
+        r2_bar = bars.dot(jets_of(first, second, s * third()))  # the derivatives by r2 are jets of g' instead of g
         p_bar = 2.0 * (first * a - 2.0 * second * q * c)
         q_bar = -2.0 * (first * b + 2.0 * second * p * c)
         bars_of_rows = _pull_products(xp, rows, p_bar, q_bar, -2.0 * first * c)
@@ -108,14 +110,14 @@ def distance_jets(kernel: Any, X: Array, V: Array, Z: Array, W: Array, /) -> tup
         shapes = kernel.higher_shape_slopes(r2)
         bar = tree.cotangent(
             kernel,
-            variance=bars.inner(unscaled),
+            variance=bars.inner(jets) / s,
             lengthscale=scale_bar - per_column(by_column / scale, scale),
-            **{name: scaled.inner(jets_of(*slopes)) for name, slopes in shapes.items()},
+            **{name: s * bars.inner(jets_of(*slopes)) for name, slopes in shapes.items()},
         )
         x_bar, V_bar, z_bar, W_bar = (one / scale for one in bars_of_rows)
         return bar, X_bar + x_bar, V_bar, Z_bar + z_bar, W_bar
 
-    return unscaled.scale(kernel.variance), pullback
+    return jets, pullback
 
 
 def _pull_products(xp: Any, rows: tuple[Array, ...], p_bar: Array, q_bar: Array, t_bar: Array) -> tuple[Array, ...]:

@@ -74,12 +74,13 @@ class WithSlopes(Kernel):
         others = rows if Z is None else TaggedRows.of(Z)
         jets, pull = self.kernel.jets(rows.X, rows.V, others.X, others.V)
         x, z = rows.is_value[..., :, None], others.is_value[..., None, :]
-        K = jets.by_both + x * jets.by_z + z * jets.by_x + x * z * jets.value  # derivatives along 0 are 0
+        K = z * (x * jets.value + jets.by_x) + (x * jets.by_z + jets.by_both)  # derivatives along 0 are 0
 
         def pullback(K_bar):
             if Z is None:
                 K_bar = 0.5 * (K_bar + K_bar.mT)
-            kernel_bar, X_bar, _, Z_bar, _ = pull(Jets(x * z * K_bar, z * K_bar, x * K_bar, K_bar))
+            by_x = z * K_bar
+            kernel_bar, X_bar, _, Z_bar, _ = pull(Jets(x * by_x, by_x, x * K_bar, K_bar))
             bar = tree.cotangent(self, kernel=kernel_bar)
             if Z is None:
                 return bar, rows.widen(X_bar + Z_bar)
