@@ -6,6 +6,7 @@ from agp.kernels._categories import Overlap, RandomEffects
 from agp.kernels._composites import Product, Scaled, Sum
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Features, Waves, features_of
+from agp.kernels._jets import Jets
 from agp.kernels._linear import Linear
 from agp.kernels._linearisation import Linearisation
 from agp.kernels._on_sphere import OnSphere
@@ -22,6 +23,7 @@ __all__ = [
     "ActiveDims",
     "Constant",
     "Features",
+    "Jets",
     "Kernel",
     "Linear",
     "Linearisation",
