@@ -40,6 +40,15 @@ class Mean(tree.Part, ABC):
         """Return the mean function of rows with tags, which observe values or slopes; see `MeanWithSlopes`."""
         return MeanWithSlopes(self)
 
+    def check_tags(self, *, tagged: bool) -> None:
+        """Raise ValueError unless the function suits rows with tags, or without, of the model's kernel."""
+        if tagged and self.with_slopes() is not self:
+            name = type(self).__name__
+            raise ValueError(
+                f"mean_function is {name}, but the kernel is WithSlopes; use mean_function.with_slopes(), as "
+                "from_data does."
+            )
+
     def basis(self, X: Array, outputs: int, /) -> Any:  # noqa: ARG002
         """Return dh(X)/dtheta for each parameter theta, if h is linear in its parameters; otherwise None.
 

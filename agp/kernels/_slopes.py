@@ -39,7 +39,7 @@ class WithSlopes(Kernel):
 
     Examples
     --------
-    Two values and two slopes determine a cubic well. The slope at 0.5 is predicted, too.
+    The value and the slope of x^3 at 0.5, 0.125 and 0.75, are predicted from those at 0 and 1.
 
     >>> import numpy as np
     >>> import agp
@@ -55,8 +55,8 @@ class WithSlopes(Kernel):
     >>> at = np.asarray([[0.5]])
     >>> for column in (None, 0):
     ...     print(model.predict_mean(agp.kernels.tag_rows(at, column))[:, 0].round(2))
-    [0.13]
-    [0.75]
+    [0.11]
+    [0.74]
     """
 
     kernel: Kernel

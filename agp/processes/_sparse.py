@@ -370,6 +370,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
                 f"q(u) has {count} inducing variables, but the process has {M} inducing variables; build q(u) with {M} "
                 "inducing variables."
             )
+        self.mean_function.check_tags(tagged=self.kernel.reads_tags)
         self.mean_function.check(self.width, self.outputs)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:

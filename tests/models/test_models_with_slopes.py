@@ -320,3 +320,17 @@ def test_mean_functions_without_slopes_are_refused():
     _, rows, y = problem()
     with pytest.raises(TypeError, match="the slopes of Mine are not known; use ConstantMean, LinearMean or ZeroMean"):
         GPR.from_data(rows, y, kernel=WithSlopes(RBF()), mean_function=Mine())
+
+
+def test_models_that_are_built_by_hand_need_mean_functions_with_slopes():
+    _, rows, y = problem()
+    model = fixed(rows, y)
+    sparse = fixed(rows, y, SVGP, num_inducing=5)
+    for mean in (ConstantMean(np.ones(1)), LinearMean(np.ones((3, 1)), np.ones(1))):
+        for call in (
+            lambda mean: dataclasses.replace(model, mean_function=mean).predict(rows),
+            lambda mean: dataclasses.replace(model, mean_function=mean).bound(rows, y),
+            lambda mean: tree.replace(sparse, {"process.mean_function": mean}).bound(rows, y),
+        ):
+            with pytest.raises(ValueError, match="but the kernel is WithSlopes; use mean_function.with_slopes"):
+                call(mean)
