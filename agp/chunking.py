@@ -1,10 +1,10 @@
-"""Rows of data: blocks that fit into a memory budget, repetition, and the scales of columns."""
+"""Rows of data: blocks that fit into a memory budget, repetition, the scales of columns, and tags of rows."""
 
 import math
 import numbers
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from agp.backend import Array, assume, backend_of
+from agp.backend import Array, assume, backend_of, row_numbers
 
 MEMORY_MIB = 256.0
 """Default budget, in MiB, for the working arrays of a bound or a prediction. On devices, it is the smallest default."""
@@ -117,3 +117,52 @@ def unit_by_column(value: Any, scales: Array) -> Array:
     if value is None or isinstance(value, (list, tuple)) or (not isinstance(value, numbers.Real) and value.ndim):
         return scales
     return xp.exp(xp.mean(xp.log(scales)))
+
+
+def check_tagged(width: int) -> None:
+    """Raise ValueError unless inputs with this number of columns have a column before the tags."""
+    if width < 2:
+        raise ValueError(
+            f"inputs with slopes have {width} column, but need the columns of the function and a last one with tags; "
+            "build rows by agp.kernels.tag_rows."
+        )
+
+
+class TaggedRows(NamedTuple):
+    """Rows that observe values or slopes of a function, in parts. Their last column contains tags.
+
+    The tag 0 stands for the value, and d + 1 for the slope along column d, counted from 0.
+    """
+
+    X: Array
+    """The inputs of the function [..., N, D]."""
+    V: Array
+    """Directions [..., N, D]: a unit vector for a slope, and zero for a value."""
+    is_value: Array
+    """1 for values and 0 for slopes [..., N]; NaN for wrong tags in compiled programs, which cannot refuse them."""
+
+    @classmethod
+    def of(cls, rows: Array, /) -> Self:
+        """Split rows [..., N, D + 1]. Raise ValueError unless all tags are from 0 to D.
+
+        Tags are rounded, because those of inducing inputs are kept in other units.
+        """
+        check_tagged(rows.shape[-1])
+        B = backend_of(rows)
+        xp, D = B.xp, rows.shape[-1] - 1
+        tags = xp.round(rows[..., D])
+        valid = (tags >= 0.0) & (tags <= D)
+        if B.is_concrete(rows) and not assume(xp.all(valid), likely=True):
+            raise ValueError(
+                f"the last column of the inputs contains {float(tags[~valid][0]):g}, but must contain tags, which are "
+                f"0 for values and from 1 to {D} for slopes along the columns; build rows by agp.kernels.tag_rows."
+            )
+        columns = xp.astype(row_numbers(D, rows), rows.dtype)
+        V = xp.astype(tags[..., None] - 1.0 == columns, rows.dtype)
+        is_value = xp.astype(tags == 0.0, rows.dtype)
+        return cls(rows[..., :D], V, xp.where(valid, is_value, xp.full_like(is_value, math.nan)))
+
+    def widen(self, X_bar: Array, /) -> Array:
+        """Return the cotangent of the rows for a cotangent of the inputs. Tags have no gradient, so theirs is zero."""
+        xp = backend_of(X_bar).xp
+        return xp.concat([X_bar, xp.zeros_like(X_bar[..., :1])], axis=-1)

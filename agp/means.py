@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.chunking import column_spreads, unit_by_column
+from agp.chunking import TaggedRows, column_spreads, unit_by_column
 from agp.repairs import at_inputs, on_instance
 
-__all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
+__all__ = ["ConstantMean", "LinearMean", "Mean", "MeanWithSlopes", "Projection", "ZeroMean"]
 
 
 class Mean(tree.Part, ABC):
@@ -16,6 +16,8 @@ class Mean(tree.Part, ABC):
 
     is_constant: ClassVar[bool] = False
     """Whether the function is an unknown constant for each output."""
+    is_affine: ClassVar[bool] = False
+    """Whether h(x) - h(0) is linear in x, as `MeanWithSlopes` requires."""
     _reads_inputs: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -33,6 +35,19 @@ class Mean(tree.Part, ABC):
 
         The pullback is ``h_bar [N, P] -> (mean_bar, X_bar)``. None stands for a zero cotangent.
         """
+
+    def with_slopes(self) -> "Mean":
+        """Return the mean function of rows with tags, which observe values or slopes; see `MeanWithSlopes`."""
+        return MeanWithSlopes(self)
+
+    def check_tags(self, *, tagged: bool) -> None:
+        """Raise ValueError unless the function suits rows with tags, or without, of the model's kernel."""
+        if tagged and self.with_slopes() is not self:
+            name = type(self).__name__
+            raise ValueError(
+                f"mean_function is {name}, but the kernel is WithSlopes; use mean_function.with_slopes(), as "
+                "from_data does."
+            )
 
     def basis(self, X: Array, outputs: int, /) -> Any:  # noqa: ARG002
         """Return dh(X)/dtheta for each parameter theta, if h is linear in its parameters; otherwise None.
@@ -73,7 +88,11 @@ class ZeroMean(Mean):
     [10.  0.]
     """
 
+    is_affine: ClassVar[bool] = True
     _reads_inputs: ClassVar[bool] = False
+
+    def with_slopes(self) -> Self:
+        return self
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         zeros = backend_of(X).xp.zeros((X.shape[0], 1), **like(X))
@@ -117,6 +136,7 @@ class ConstantMean(Mean):
     value: Array = tree.param(default=None, unit="value_unit")
     value_unit: Array | None = tree.unit(default=None)
     is_constant: ClassVar[bool] = True
+    is_affine: ClassVar[bool] = True
     _reads_inputs: ClassVar[bool] = False
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
@@ -166,6 +186,7 @@ class LinearMean(Mean):
     offset: Array = tree.param(default=None, unit="offset_unit")
     weights_unit: Array | None = tree.unit(default=None)
     offset_unit: Array | None = tree.unit(default=None)
+    is_affine: ClassVar[bool] = True
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         def pullback(h_bar):
@@ -217,6 +238,7 @@ class Projection(Mean):
 
     weights: Array = tree.constant()
     centre: Array = tree.constant()
+    is_affine: ClassVar[bool] = True
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         return (X - self.centre) @ self.weights, lambda h_bar: (tree.cotangent(self), h_bar @ self.weights.mT)
@@ -230,6 +252,69 @@ class Projection(Mean):
     def check(self, width: int, outputs: int, /) -> None:
         _check_shape("mean_function.weights", self.weights, ((width, outputs),))
         _check_shape("mean_function.centre", self.centre, ((width,),))
+
+
+@tree.model
+class MeanWithSlopes(Mean):
+    """The means of values h(x) and of slopes dh/dx_d, for rows whose last column contains tags.
+
+    Models with the kernel `agp.kernels.WithSlopes` build this function from the given mean function.
+
+    Parameters
+    ----------
+    mean
+        A mean function of the columns before the tags: `ConstantMean`, `LinearMean`, `Projection` or `ZeroMean`.
+
+    Raises
+    ------
+    TypeError
+        If the slopes of the mean function are not known.
+
+    Examples
+    --------
+    The slopes of a trend are its weights.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> mean = agp.means.MeanWithSlopes(agp.LinearMean(np.asarray([[2.0], [3.0]]), np.asarray([10.0])))
+    >>> h, _ = mean(np.asarray([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 2.0]]))
+    >>> print(h[:, 0])
+    [15.  2.  3.]
+    """
+
+    mean: Mean
+
+    def __post_init__(self) -> None:
+        if not self.mean.is_affine:
+            name = type(self.mean).__name__
+            raise TypeError(f"the slopes of {name} are not known; use ConstantMean, LinearMean or ZeroMean.")
+
+    def with_slopes(self) -> Self:
+        return self
+
+    def _split(self, X: Array) -> tuple[TaggedRows, Array, Array]:
+        """Return the rows in parts, points u [N, D], and shares [N, 1] with the mean h(u) - share h(0)."""
+        rows = TaggedRows.of(X)
+        is_value = rows.is_value[:, None]
+        return rows, is_value * rows.X + rows.V, 1.0 - is_value
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        rows, points, share = self._split(X)
+        h, pull = self.mean(points)
+        origin, pull_origin = self.mean(backend_of(X).xp.zeros_like(points))
+
+        def pullback(h_bar):
+            mean_bar, points_bar = pull(h_bar)
+            bar = tree.cotangent(self, mean=tree.add(mean_bar, pull_origin(-share * h_bar)[0]))
+            return bar, None if points_bar is None else rows.widen(rows.is_value[:, None] * points_bar)
+
+        return h - share * origin, pullback
+
+    def from_data(self, X: Array, level: Array, spread: float | Array, /) -> Self:
+        return type(self)(self.mean.from_data(X[:, :-1], level, spread))
+
+    def check(self, width: int, outputs: int, /) -> None:
+        self.mean.check(width - 1, outputs)
 
 
 def _unit(value: Any, spread: float | Array) -> Any:

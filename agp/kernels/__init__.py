@@ -6,13 +6,16 @@ from agp.kernels._categories import Overlap, RandomEffects
 from agp.kernels._composites import Product, Scaled, Sum
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Features, Waves, features_of
+from agp.kernels._jets import Jets
 from agp.kernels._linear import Linear
 from agp.kernels._linearisation import Linearisation
 from agp.kernels._on_sphere import OnSphere
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._periodic import Periodic, Seasonal
 from agp.kernels._projected import Projected
-from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
+from agp.kernels._rational_quadratic import RationalQuadratic
+from agp.kernels._slopes import WithSlopes, stack_slopes, tag_rows
+from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, Stationary
 from agp.kernels._warped import Warped
 
 __all__ = [
@@ -20,6 +23,7 @@ __all__ = [
     "ActiveDims",
     "Constant",
     "Features",
+    "Jets",
     "Kernel",
     "Linear",
     "Linearisation",
@@ -40,10 +44,13 @@ __all__ = [
     "Warped",
     "Waves",
     "White",
+    "WithSlopes",
     "check_number",
     "check_per_column",
     "features_of",
     "per_column",
+    "stack_slopes",
+    "tag_rows",
 ]
 
 # for other subpackages

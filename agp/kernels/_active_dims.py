@@ -1,6 +1,6 @@
 """Kernels on some of the input columns."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -23,6 +23,7 @@ class ActiveDims(OfInputs):
     """
 
     columns: tuple[int | str, ...]
+    is_linear: ClassVar[bool] = True
 
     def _columns_within(self, columns: tuple[str, ...], /) -> tuple[str, ...]:
         named = dict(enumerate(columns))

@@ -11,6 +11,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_instance
 from agp.kernels._features import Features
+from agp.kernels._jets import Jets
 from agp.kernels._linearisation import Linearisation
 from agp.kernels._quadratic_forms import quadratic_forms
 from agp.kernels._stacks import Stackable
@@ -39,7 +40,7 @@ class Kernel(Stackable, tree.Part, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in {"__call__", "diag"} & vars(cls).keys():
+        for name in {"__call__", "diag", "jets"} & vars(cls).keys():
             setattr(cls, name, at_inputs(vars(cls)[name], "kernel.from_data(X, variance)"))
         if "from_data" in vars(cls):
             cls.from_data = on_instance(vars(cls)["from_data"], Kernel, "RBF().from_data(X, variance)")  # type: ignore[method-assign]
@@ -204,6 +205,33 @@ class Kernel(Stackable, tree.Part, ABC):
         """
         return quadratic_forms(self, X, w)
 
+    reads_tags: ClassVar[bool] = False
+    """Whether the last column of the inputs contains tags of what the rows observe (`WithSlopes`)."""
+
+    @property
+    def has_jets(self) -> bool:
+        """Whether the kernel itself, without its parts, implements `jets`."""
+        return type(self).jets is not Kernel.jets
+
+    def jets(self, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:  # noqa: ARG002
+        """Return the covariances of f and of its slopes along directions, as `WithSlopes` needs them.
+
+        Parameters
+        ----------
+        X, V
+            Inputs and directions [N, D], or groups of them [G, N, D].
+        Z, W
+            Inputs and directions [M, D], or groups of them [G, M, D].
+
+        Returns
+        -------
+        jets
+            k(X, Z) without white noise, and its derivatives along the directions of both arguments.
+        pullback
+            A function ``jets_bar -> (kernel_bar, X_bar, V_bar, Z_bar, W_bar)``.
+        """
+        raise TypeError(no_slopes(self))
+
     floats_per_entry: ClassVar[int] = 3
     """The number of arrays that an evaluation stores, each with the shape of K; used for memory budgets."""
 
@@ -314,6 +342,20 @@ class Kernel(Stackable, tree.Part, ABC):
         return Scaled(multiplier_of(other), self)
 
     __rmul__ = __mul__
+
+
+def check_part(name: str, kernel: Any, /) -> None:
+    """Raise TypeError unless this part of another kernel is a kernel of the inputs themselves."""
+    check_instance(name, kernel, Kernel)
+    if kernel.reads_tags:
+        inside = type(kernel).__name__
+        raise TypeError(f"{name} is {inside}, which must not be a part of a kernel; write {inside}(k1 + k2) instead.")
+
+
+def no_slopes(kernel: Kernel, /) -> str:
+    """Say that the functions of a kernel have no slopes that can be observed."""
+    name = type(kernel).__name__
+    return f"slopes of functions of {name} do not exist or are not known; use a smooth kernel, such as RBF or Matern52."
 
 
 def _column_number(column: Any) -> int:

@@ -12,6 +12,7 @@ from agp.kernels._base import Kernel
 from agp.kernels._codes import Angles, CodedRows, Indicators, codes_of, differ, of_patterns, sum_where
 from agp.kernels._constant import Constant
 from agp.kernels._features import Features, Term, select_columns
+from agp.kernels._jets import Jets, constant_jets
 from agp.kernels._linearisation import Linearisation, apply_weights
 from agp.kernels._parameters import check_per_column, per_column
 from agp.kernels._stacks import weighted_columns
@@ -26,6 +27,9 @@ class _OfLevels(Kernel):
 
     def category_levels(self, width: int, /) -> dict[int, int]:
         return dict(enumerate(self._levels(width)))
+
+    def jets(self, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:
+        return constant_jets(*self(X, Z), V, W)
 
     def _levels(self, width: int) -> tuple[int, ...]:
         """Return the number of levels of each column, 0 if it is unknown."""

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import check_instance
-from agp.kernels._base import Kernel
+from agp.kernels._base import Kernel, check_part
 from agp.kernels._features import Features, features_of
+from agp.kernels._jets import Jets
 from agp.kernels._linearisation import (
     Linearisation,
     apply_weights,
@@ -69,7 +69,7 @@ class _Composite(Kernel):
             name = type(self).__name__
             raise TypeError(f"parts of {name} is {self.parts!r}, but must be a tuple of kernels, such as (RBF(),).")
         for i, part in enumerate(self.parts):
-            check_instance(f"parts[{i}]", part, Kernel)
+            check_part(f"parts[{i}]", part)
         object.__setattr__(self, "ties", (*dict.fromkeys((*self.ties, *_repeated_parts(self.parts))),))
 
     @classmethod
@@ -88,7 +88,7 @@ class _Composite(Kernel):
         """Return the composition of other parts, in which the same parts are equal."""
         return tree.equalise(type(self)(tuple(parts), ties=self.ties))
 
-    def _pull_parts(self, pulls: list[Pullback], part_bars: Iterable[Array]) -> tuple[Any, ...]:
+    def _pull_parts(self, pulls: Iterable[Pullback], part_bars: Iterable[Any]) -> tuple[Any, ...]:
         bars: list[Any] = []
         inputs_bar: Any = None
         for pull, part_bar in zip(pulls, part_bars, strict=True):
@@ -96,6 +96,11 @@ class _Composite(Kernel):
             bars.append(bar)
             inputs_bar = tree.add(inputs_bar, tuple(input_bars))
         return tree.cotangent(self, parts=tuple(bars)), *inputs_bar
+
+    def _jets_of_parts(self, rows: tuple[Array, ...]) -> tuple[list[Jets], Callable[[list[Jets]], tuple[Any, ...]]]:
+        """Return the jets of the parts, and the pullback of a cotangent for each part."""
+        found, pulls = zip(*(part.jets(*rows) for part in self.parts), strict=True)
+        return list(found), lambda bars: self._pull_parts(pulls, bars)
 
     def linearise(self, X: Array, /) -> Linearisation | None:
         found = [part.linearise(X) for part in self.parts]
@@ -156,6 +161,10 @@ class Sum(_Composite):
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._sum(part.diag(X) for part in self.parts)
 
+    def jets(self, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:
+        found, pull = self._jets_of_parts((X, V, Z, W))
+        return functools.reduce(Jets.plus, found), lambda bars: pull([bars] * len(found))
+
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         return add_stacks([part.stacked_covariance(X, Z) for part in self.parts])
 
@@ -215,6 +224,15 @@ class Product(_Composite):
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._product([part.diag(X) for part in self.parts])
+
+    def jets(self, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:
+        found, pull = self._jets_of_parts((X, V, Z, W))
+
+        def pullback(bars: Jets) -> tuple[Any, ...]:
+            others = (found[:i] + found[i + 1 :] for i in range(len(found)))
+            return pull([functools.reduce(Jets.pull_times, rest, bars) for rest in others])
+
+        return functools.reduce(Jets.times, found), pullback
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         return multiply_stacks([part.stacked_covariance(X, Z) for part in self.parts])
@@ -288,7 +306,7 @@ class Scaled(Kernel):
     takes_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_instance("kernel", self.kernel, Kernel)
+        check_part("kernel", self.kernel)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         return self._scale_parts(*evaluate(self.kernel, X, Z))
@@ -338,6 +356,15 @@ class Scaled(Kernel):
         variances, pull = self.kernel.stacked_variances(X)
         factor = self.variance[:, None]
         return factor * variances, lambda bar: pull(factor * bar)
+
+    def jets(self, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:
+        found, pull = self.kernel.jets(X, V, Z, W)
+
+        def pullback(bars: Jets) -> tuple[Any, ...]:
+            kernel_bar, *row_bars = pull(bars.scale(self.variance))
+            return tree.cotangent(self, variance=bars.inner(found), kernel=kernel_bar), *row_bars
+
+        return found.scale(self.variance), pullback
 
     def _scale_parts(self, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
         def pullback(bar):

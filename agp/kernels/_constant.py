@@ -6,6 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.kernels._base import ConstantVariance, Kernel
 from agp.kernels._features import Features, features_of
+from agp.kernels._jets import Jets, constant_jets
 from agp.kernels._linearisation import Linearisation, times_groups
 from agp.kernels._parameters import check_number
 from agp.kernels._stacks import spread_scalars
@@ -70,6 +71,9 @@ class Constant(_WithoutInputs):
             return tree.cotangent(self, variance=xp.sum(K_bar)), *self._zeros(X, Z)
 
         return xp.broadcast_to(self.variance, _shape(X, Z)), pullback
+
+    def jets(self, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:
+        return constant_jets(*self(X, Z), V, W)
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         K = backend_of(X).xp.broadcast_to(spread_scalars(self.variance), (self.variance.shape[0], *_shape(X, Z)))

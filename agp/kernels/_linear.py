@@ -9,6 +9,7 @@ from agp.chunking import unit_by_column
 from agp.kernels._base import Kernel
 from agp.kernels._distance import sums_by_column
 from agp.kernels._features import Features, Slopes, Term
+from agp.kernels._jets import Jets
 from agp.kernels._linearisation import Linearisation, times_vectors
 from agp.kernels._parameters import check_per_column, per_column
 from agp.kernels._stacks import weighted_columns
@@ -113,6 +114,18 @@ class Linear(Kernel):
             return self._bar(by_column), 2.0 * self.variance * (bar[:, None] * X)
 
         return xp.sum(self.variance * (X * X), axis=1), pullback
+
+    def jets(self, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:
+        xp, x, z, s = backend_of(X).xp, self._from_centre(X), self._from_centre(Z), self.variance
+
+        def pullback(bars: Jets) -> tuple[Any, ...]:
+            k, a, b, c = bars
+            of_x, of_v = k @ z + b @ W, a @ z + c @ W
+            bar = self._bar(sums_by_column(xp, x * of_x) + sums_by_column(xp, V * of_v))
+            return bar, s * of_x, s * of_v, s * (k.mT @ x + a.mT @ V), s * (b.mT @ x + c.mT @ V)
+
+        sx, sv = s * x, s * V
+        return Jets(sx @ z.mT, sv @ z.mT, sx @ W.mT, sv @ W.mT), pullback
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp, x = backend_of(X).xp, self._from_centre(X)

@@ -2,13 +2,13 @@
 
 import dataclasses
 from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.checks import check_instance
-from agp.kernels._base import Kernel
+from agp.kernels._base import Kernel, check_part
 from agp.kernels._composites import evaluate
+from agp.kernels._jets import Jets
 from agp.kernels._linearisation import Linearisation
 
 
@@ -17,9 +17,11 @@ class OfInputs(Kernel):
     """Base class for kernels k(g(x), g(z)), with another kernel k and a function g."""
 
     kernel: Kernel
+    is_linear: ClassVar[bool] = False
+    """Whether g is linear, so that it maps directions as it maps inputs."""
 
     def __post_init__(self) -> None:
-        check_instance("kernel", self.kernel, Kernel)
+        check_part("kernel", self.kernel)
 
     takes_groups: ClassVar[bool] = True
 
@@ -69,6 +71,22 @@ class OfInputs(Kernel):
         x, pull_X = self.change_inputs(X)
         variances, pull = self.kernel.stacked_variances(x)
         return variances, lambda bar: pull_unless_zero(pull_X, pull(bar))
+
+    @property
+    def has_jets(self) -> bool:
+        return self.is_linear
+
+    def jets(self, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:
+        if not self.is_linear:
+            return super().jets(X, V, Z, W)
+        changed, pulls = zip(*map(self.change_inputs, (X, V, Z, W)), strict=True)
+        found, pull = self.kernel.jets(*changed)
+
+        def pullback(bars: Jets) -> tuple[Any, ...]:
+            kernel_bar, *row_bars = pull(bars)
+            return tree.cotangent(self, kernel=kernel_bar), *map(pull_unless_zero, pulls, row_bars)
+
+        return found, pullback
 
     @property
     def floats_per_entry(self) -> int:  # type: ignore[override]

@@ -11,8 +11,10 @@ from agp.chunking import column_spreads, unit_by_column
 from agp.kernels._base import ConstantVariance
 from agp.kernels._distance import centre_of, own_distances, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
+from agp.kernels._jets import Jets
 from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights, times_vectors
 from agp.kernels._parameters import check_number, check_per_column, per_column
+from agp.kernels._stationary import RBF
 from agp.tree import POSITIVE
 
 
@@ -135,6 +137,42 @@ class Winding(ConstantVariance):
             return X_bar, -sums_by_column(xp, Xc * X_bar) / self.period
 
         return xp.concat([cos, sin], axis=-1), pullback
+
+    def jets(self, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:
+        B, D = backend_of(X), X.shape[-1]
+        centre = B.stop_gradient(B.xp.mean(Z, axis=-2, keepdims=True))
+        x, pull_x = self._turn(X - centre, V)
+        z, pull_z = self._turn(Z - centre, W)
+        scale = B.xp.concat([self.lengthscale, self.lengthscale]) if self.lengthscale.ndim else self.lengthscale
+        found, pull = RBF(self.variance, 2.0 * scale).jets(*x, *z)
+
+        def pullback(bars: Jets) -> tuple[Any, ...]:
+            bar, *row_bars = pull(bars)
+            (X_bar, V_bar, by_x), (Z_bar, W_bar, by_z) = pull_x(*row_bars[:2]), pull_z(*row_bars[2:])
+            by_scale = bar.lengthscale[:D] + bar.lengthscale[D:] if scale.ndim else bar.lengthscale
+            period_bar = self._pull_period(by_x + by_z)
+            bar = tree.cotangent(self, variance=bar.variance, lengthscale=2.0 * by_scale, period=period_bar)
+            return bar, X_bar, V_bar, Z_bar, W_bar
+
+        return found, pullback
+
+    def _turn(self, Xc: Array, V: Array) -> tuple[tuple[Array, Array], Pullback]:
+        """Return the places [..., N, 2 D] of `_map_to_circle`, and the images of directions V, which are tangents.
+
+        The pullback is ``(places_bar, tangents_bar) -> (X_bar, V_bar, period_bar [D])``.
+        """
+        xp, D = backend_of(Xc).xp, Xc.shape[-1]
+        places, pull_places = self._map_to_circle(Xc)
+        frequency, cos, sin = 2.0 * math.pi / self.period, places[..., :D], places[..., D:]
+        turns = frequency * V
+
+        def pullback(places_bar, tangents_bar):
+            by_cos, by_sin = tangents_bar[..., :D], tangents_bar[..., D:]
+            X_bar, period_bar = pull_places(places_bar + xp.concat([turns * by_sin, -turns * by_cos], axis=-1))
+            V_bar = frequency * (cos * by_sin - sin * by_cos)
+            return X_bar, V_bar, period_bar - sums_by_column(xp, V * V_bar) / self.period
+
+        return (places, xp.concat([-sin * turns, cos * turns], axis=-1)), pullback
 
     @abstractmethod
     def _pull_period(self, bar: Array) -> Array | None:

@@ -1,6 +1,6 @@
 """Kernels of linear combinations of the input columns."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -44,6 +44,7 @@ class Projected(OfInputs):
     """
 
     weights: Array = tree.constant()
+    is_linear: ClassVar[bool] = True
 
     def change_inputs(self, X: Array, /) -> tuple[Array, Pullback]:
         return X @ self.weights, lambda bar: bar @ self.weights.mT

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like, to_numpy
+from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like
 from agp.chunking import column_spreads, unit_by_column
-from agp.kernels._base import ConstantVariance
+from agp.kernels._base import ConstantVariance, no_slopes
 from agp.kernels._distance import group_distances, least_root, least_square, own_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
+from agp.kernels._jets import Jets, distance_jets
 from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights, distance_times_groups, times_groups
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._stacks import spread_scalars, stacked_distances
@@ -33,6 +34,8 @@ class Stationary(ConstantVariance):
     lengthscale_unit: Array | None = tree.unit(default=None)
     differences = False
     """Whether distances and their pullback must be computed from differences, because the slope is singular at 0."""
+    differences_for_slopes: ClassVar[bool] = False
+    """Whether this holds for covariances of slopes, because the second derivative of the profile is singular at 0."""
 
     @abstractmethod
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -58,6 +61,28 @@ class Stationary(ConstantVariance):
             return {name: self.variance * xp.sum(K_bar * slope) for name, slope in slopes.items()}
 
         return pullback
+
+    def higher_slopes(self, r2: Array, /) -> tuple[Array, Array, Callable[[], Array]]:  # noqa: ARG002
+        """Return dg/dr2, the second derivative, and a function without arguments that returns the third one.
+
+        This method is needed only for observations of slopes. The higher derivatives may be singular at 0, where they
+        are then 0.
+        """
+        raise TypeError(no_slopes(self))
+
+    def higher_shape_slopes(self, _r2: Array, /) -> dict[str, tuple[Array, Array, Array]]:
+        """Return the derivatives of g and of its first two derivatives by the profile's own parameters, by name.
+
+        By default, the profile has no parameters. Slopes of other profiles need this method, as `shape_slopes`.
+        """
+        return {}
+
+    @property
+    def has_jets(self) -> bool:
+        return type(self).higher_slopes is not Stationary.higher_slopes
+
+    def jets(self, X: Array, V: Array, Z: Array, W: Array, /) -> tuple[Jets, Pullback]:
+        return distance_jets(self, X, V, Z, W)
 
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:  # noqa: ARG002
         """Draw frequencies [count, width] from the spectral density of g at lengthscale 1, with a NumPy generator.
@@ -255,6 +280,10 @@ class RBF(Stationary):
         g = backend_of(r2).xp.exp(-0.5 * r2)
         return g, lambda: -0.5 * g
 
+    def higher_slopes(self, r2: Array, /) -> tuple[Array, Array, Callable[[], Array]]:
+        g = backend_of(r2).xp.exp(-0.5 * r2)
+        return -0.5 * g, 0.25 * g, lambda: -0.125 * g
+
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
         return rng.standard_normal((count, width))
 
@@ -342,11 +371,17 @@ class Matern32(Matern):
     """
 
     short_name: ClassVar[str] = "matern32"
+    differences_for_slopes: ClassVar[bool] = True
     degrees: ClassVar[int] = 3
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         g, decay = backend_of(r2).fused(_matern32, r2, least_square(r2))
         return g, lambda: -1.5 * decay
+
+    def higher_slopes(self, r2: Array, /) -> tuple[Array, Array, Callable[[], Array]]:
+        decay, inverse = _decay_and_inverse(SQRT3, r2)
+        second = 2.25 * inverse * decay
+        return -1.5 * decay, second, lambda: -1.5 * second * inverse * (1.0 + inverse)
 
 
 def _matern32(B: Backend, r2: Array, least: Array) -> tuple[Array, Array]:
@@ -388,6 +423,12 @@ class Matern52(Matern):
         g, linear, decay = backend_of(r2).fused(_matern52, r2, least_square(r2))
         return g, lambda: (-5.0 / 6.0) * (linear * decay)
 
+    def higher_slopes(self, r2: Array, /) -> tuple[Array, Array, Callable[[], Array]]:
+        decay, inverse = _decay_and_inverse(SQRT5, r2)
+        second = (25.0 / 12.0) * decay
+        first = (-5.0 / 6.0) * (1.0 + SQRT5 * safe_sqrt(r2)) * decay
+        return first, second, lambda: -2.5 * inverse * second
+
 
 def _matern52(B: Backend, r2: Array, least: Array) -> tuple[Array, Array, Array]:
     minus = -SQRT5 * B.xp.sqrt(B.xp.maximum(r2, least))  # as `safe_sqrt`; few passes over the entries
@@ -397,62 +438,11 @@ def _matern52(B: Backend, r2: Array, least: Array) -> tuple[Array, Array, Array]
     return (linear + (5.0 / 3.0) * r2) * decay, linear, decay
 
 
-@tree.model
-class RationalQuadratic(Stationary):
-    """The rational quadratic kernel, g(r2) = (1 + r2 / (2 alpha))^-alpha, a mixture of RBF kernels.
-
-    Parameters
-    ----------
-    variance, lengthscale
-        As for `RBF`.
-    alpha
-        A dimensionless scalar (0-d). The smaller alpha is, the more the lengthscales of the mixture vary. For large
-        alpha, the kernel approaches RBF. If alpha is None, it starts at 1.
-
-    Examples
-    --------
-    With a small alpha, distant rows keep some covariance. With a large alpha, the kernel is `RBF`.
-
-    >>> import numpy as np
-    >>> import agp
-    >>> X = np.asarray([[0.0], [1.0], [4.0]])
-    >>> for alpha in (0.5, 1e6):
-    ...     K, _ = agp.RationalQuadratic(1.0, 1.0, alpha)(X)
-    ...     print(K[0, :].round(3))
-    [1.    0.707 0.243]
-    [1.    0.607 0.   ]
-    >>> K, _ = agp.RBF(1.0, 1.0)(X)
-    >>> print(K[0, :].round(3))
-    [1.    0.607 0.   ]
-    """
-
-    short_name: ClassVar[str] = "rq"
-    alpha: Array = tree.param(POSITIVE, default=None)
-
-    floats_per_entry: ClassVar[int] = 5  # one more array for the distances, which are used in the cotangent of alpha
-
-    def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
-        # u = 1 + r2 / (2 alpha), g = u^-alpha, g' = -u^(-alpha - 1) / 2
-        xp = backend_of(r2).xp
-        g = xp.exp(-self.alpha * xp.log1p(0.5 * r2 / self.alpha))
-        return g, lambda: -0.5 * g / (1.0 + 0.5 * r2 / self.alpha)
-
-    def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
-        # a mixture of RBF kernels exp(-t r2 / 2), where t is gamma distributed with shape and rate alpha
-        alpha = float(to_numpy(self.alpha))
-        normals = rng.standard_normal((count, width))
-        return normals * (rng.standard_gamma(alpha, (count, 1)) / alpha) ** 0.5
-
-    def shape_slopes(self, r2: Array, /) -> dict[str, Array]:
-        # dg/dalpha = g (t / (1 + t) - log(1 + t)), t = r2 / (2 alpha), log g = -alpha log(1 + t)
-        xp = backend_of(r2).xp
-        t = 0.5 * r2 / self.alpha
-        log1p = xp.log1p(t)
-        return {"alpha": (t / (1.0 + t) - log1p) * xp.exp(-self.alpha * log1p)}
-
-    def from_data(self, X: Array, variance: float, /) -> Self:
-        return tree.with_defaults(super().from_data(X, variance), alpha=1.0)
-
-    def check(self, width: int, /) -> None:
-        super().check(width)
-        check_number(self, "alpha")
+def _decay_and_inverse(root: float, r2: Array) -> tuple[Array, Array]:
+    """Return exp(-s) and 1 / s for s = root r; the latter is 0 at r = 0, where multiples of it are singular."""
+    B = backend_of(r2)
+    r = safe_sqrt(r2)
+    positive = r > 2.0 * least_root(r)
+    one = B.xp.ones((), **like(r))
+    inverse = B.xp.where(positive, one / (root * B.xp.where(positive, r, one)), 0.0 * one)
+    return B.xp.exp(-root * r), inverse

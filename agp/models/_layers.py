@@ -47,6 +47,11 @@ def settings_by_layer(data: Observed, own: dict[str, Any], layers: int) -> list[
     ]
     for choice in found:
         check_instance("kernel", choice["kernel"], Kernel, optional=True)
+        if choice["kernel"] is not None and choice["kernel"].reads_tags:
+            raise TypeError(
+                "kernel is WithSlopes, but the layers of a deep GP are functions of each other, whose slopes cannot be "
+                "observed; use SVGP."
+            )
     return found
 
 

@@ -132,6 +132,7 @@ class HoldsData(Model):
 
     def _check_parts(self) -> None:
         check_same_for_outputs(type(self), self.likelihood)
+        self.mean_function.check_tags(tagged=self.kernel.reads_tags)
 
 
 @tree.model

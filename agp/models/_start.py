@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from agp import tree
 from agp.backend import Array, backend_of, like, to_numpy
 from agp.checks import as_columns, check_data, check_instance, known_of_rows, usable
+from agp.chunking import TaggedRows, column_spreads
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
@@ -56,12 +57,14 @@ class Observed(NamedTuple):
     """The given arguments that `ExactParts` does not list, such as those of `InducingParts`."""
 
 
-def prepare_data(X: Array, y: Array, parts: Mapping[str, Any], /, *, by_output: bool = True) -> Observed:
+def prepare_data(
+    X: Array, y: Array, parts: Mapping[str, Any], /, *, kernels: Any = None, by_output: bool = True
+) -> Observed:
     """Check the data X [N, D] and y [N] or [N, K] and the shared arguments `parts` of a constructor.
 
     The likelihood of the result has starting values. If `by_output` is True, it has one for each output; otherwise, all
-    outputs share one. A row of weight w counts as w rows. Raises TypeError or ValueError if the data are invalid, or if
-    the kernel, likelihood or mean function has the wrong type.
+    outputs share one. `kernels` are those of a model that takes several. A row of weight w counts as w rows. Raises
+    TypeError or ValueError if the data are invalid, or if the kernel, likelihood or mean function has the wrong type.
     """
     for name, kind in (("kernel", Kernel), ("likelihood", Likelihood), ("mean_function", Mean)):
         check_instance(name, parts.get(name), kind, optional=True)
@@ -72,20 +75,24 @@ def prepare_data(X: Array, y: Array, parts: Mapping[str, Any], /, *, by_output: 
     likelihood.check_outputs(outputs)
     known = _known_of_rows(X, outputs, likelihood, parts)
     X, y, offset = _rows_for_start(X, y, known)
-    values = observations_of_rows(likelihood, y, offset)
-    kernel = parts.get("kernel")
-    is_complete = isinstance(kernel, Kernel) and not tree.missing(kernel) and not tree.missing(likelihood)
-    level, variance, variances = _moments(values, outputs, X, likelihood.missing, is_used=not is_complete)
+    kernel: Kernel | None = parts.get("kernel")
+    is_complete = kernel is not None and not tree.missing(kernel) and not tree.missing(likelihood)
+    values, use = observations_of_rows(likelihood, y, offset), {"is_used": not is_complete}
+    if tagged := _read_tags(kernel if kernels is None else kernels):
+        level, variance, variances = _moments_of_values(values, outputs, X, **use)
+        y = _hide_slopes(y, X)
+    else:
+        level, variance, variances = _moments(values, outputs, X, likelihood.missing, **use)
     own = by_output and variances is not None and outputs > 1
     likelihood = usable(likelihood.from_outputs(variances) if own else likelihood.from_data(variance), X)
     likelihood.check_parameters()
     seen = None if values is not None else level_of_rows(likelihood, y, offset)
     level = level if seen is None else seen
     usual = ZeroMean() if values is None and seen is None else ConstantMean()
-    mean_function = parts["mean_function"]
+    mean_function = usual if parts["mean_function"] is None else parts["mean_function"]
     given = {
         "kernel": kernel,
-        "mean_function": usual if mean_function is None else mean_function,
+        "mean_function": mean_function.with_slopes() if tagged else mean_function,
         "priors": as_priors(parts["priors"]),
         "known": known,
         "options": {name: x for name, x in parts.items() if name not in ExactParts.__annotations__},
@@ -219,6 +226,38 @@ def _moments(
     known = variances > rounding * rounding
     some = variance > float(xp.max(rounding)) ** 2
     return level, variance if some else 1.0, xp.where(known, variances, xp.ones_like(variances))
+
+
+def _read_tags(kernels: Any) -> bool:
+    """Whether a kernel, or one of several, reads tags of rows."""
+    several = kernels if isinstance(kernels, (list, tuple)) else [kernels]
+    return any(isinstance(kernel, Kernel) and kernel.reads_tags for kernel in several)
+
+
+def _hide_slopes(y: Array, X: Array) -> Array:
+    """Return the targets [N, K] of rows with tags, with NaN for slopes."""
+    xp = backend_of(y).xp
+    return xp.where(TaggedRows.of(X).is_value[:, None] == 1.0, y, xp.full_like(y, math.nan))
+
+
+def _moments_of_values(
+    values: Array | None, outputs: int, X: Array, *, is_used: bool
+) -> tuple[Array, float, Array | None]:
+    """Return the moments of observations [N, P] of rows with tags, from the values among them.
+
+    If there are fewer than two values, the variance is that of the changes over the spread of the columns, which follow
+    from the slopes.
+    """
+    if values is None:
+        return _moments(values, outputs, X, False, is_used=is_used)
+    xp, rows, known = backend_of(X).xp, TaggedRows.of(X), _hide_slopes(values, X)
+    if int(xp.sum(rows.is_value)) > 1:
+        return _moments(known, outputs, X, True, is_used=is_used)
+    at_value = rows.is_value[:, None] == 1.0
+    changes = values * (rows.V @ column_spreads(rows.X))[:, None]
+    seen = xp.where(at_value, xp.full_like(values, math.nan), changes)
+    _, variance, variances = _moments(xp.concat([seen, -seen]), outputs, X, True, is_used=is_used)
+    return xp.sum(xp.where(at_value, values, xp.zeros_like(values)), axis=0), variance, variances
 
 
 def _moments_of_observed(values: Array) -> tuple[Array, Array, Array]:

@@ -100,6 +100,6 @@ class SVGP(Variational):
             If `outputs` is unknown or does not fit the number of columns, kernels or weights, or if the likelihood
             couples latent functions that a mixture makes dependent.
         """
-        data = prepare_data(X, y, parts)
+        data = prepare_data(X, y, parts, kernels=kernel)
         process = initialise_process(data, outputs, kernel, posterior)
         return initialise_model(cls(process, data.likelihood, data.priors))

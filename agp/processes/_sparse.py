@@ -108,6 +108,8 @@ def initialise_prior(
     choice = {"num_inducing": num_inducing, "how": how, "seed": seed}
     place, kernel = place.initialise(X, place.usual_kernel() if kernel is None else kernel, variance, **choice)
     mean_function = ZeroMean() if mean_function is None else mean_function
+    if kernel.reads_tags:
+        mean_function = mean_function.with_slopes()
     mean_function = usable(mean_function.from_data(X, level, variance**0.5), X)
     mean_function.check(X.shape[1], level.shape[0])
     jitter = _check_jitter(jitter)
@@ -368,6 +370,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
                 f"q(u) has {count} inducing variables, but the process has {M} inducing variables; build q(u) with {M} "
                 "inducing variables."
             )
+        self.mean_function.check_tags(tagged=self.kernel.reads_tags)
         self.mean_function.check(self.width, self.outputs)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:

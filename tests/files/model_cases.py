@@ -34,7 +34,7 @@ from agp import (
 )
 from agp.actions import ConjugateGradients, DenseActions
 from agp.inducing import JointInducing, Patches, Points
-from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic
+from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, WithSlopes
 from agp.likelihoods import Bernoulli, Gaussian
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
@@ -81,6 +81,10 @@ POSTERIORS: dict[str, Any] = {
     "relaxed-root": partial(Relaxed.from_prior, preconditioned="root"),
     "white-sites": WhiteSites,
 }
+
+
+def _with_tags(inputs: np.ndarray) -> np.ndarray:
+    return np.column_stack([inputs, np.arange(len(inputs)) % 3.0])
 
 
 def _sparse(**options: Any) -> Sparse:
@@ -153,6 +157,7 @@ def _dense() -> CaGP:
 
 MODELS: dict[str, Callable[[], Any]] = {
     "gpr": lambda: GPR.from_data(X, Y, mean_function=ConstantMean(), priors=PRIORS),
+    "gpr-slopes": lambda: GPR.from_data(_with_tags(X), Y, kernel=WithSlopes(RBF())),
     "sgpr": lambda: SGPR.from_data(X, Y, num_inducing=5, jitter=1e-5),
     **{f"gpr-{name}": partial(lambda name: GPR.from_data(X, Y, **{name: KNOWN[name]}), name) for name in KNOWN},
     "gpr-known-noise-alone": lambda: GPR.from_data(X, Y, likelihood=Gaussian(0.0), noise=KNOWN["noise"]),
@@ -232,6 +237,8 @@ def model_of(name: str) -> Any:
 
 
 def new_inputs(name: str) -> np.ndarray:
+    if name == "gpr-slopes":
+        return _with_tags(NEW)
     return NEW_IMAGES if name.startswith(("patches", "together", "deep-conv")) else NEW
 
 
