@@ -214,7 +214,8 @@ class Sum(_Composite):
 class Product(_Composite):
     """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
 
-    A missing variance starts at the variance of the targets in the first kernel that has one, and at 1 in the others.
+    A missing variance starts at the variance of the targets in the first kernel that has one, and at 1 in the others. If
+    this kernel is a factor several times, it starts at the root.
     """
 
     _join = staticmethod(multiply_linearisations)
@@ -255,7 +256,8 @@ class Product(_Composite):
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         first = next((i for i, part in enumerate(self.parts) if _has_variance(part)), 0)
-        shares = (variance if i == first else 1.0 for i in range(len(self.parts)))
+        times = 1 + sum(one == f"parts.{first}" and other.count(".") == 1 for one, other in self.ties)
+        shares = (variance ** (1.0 / times) if i == first else 1.0 for i in range(len(self.parts)))
         return self._with_parts(part.from_data(X, share) for part, share in zip(self.parts, shares, strict=True))
 
     def scale_by(self, factor: Array | float, /) -> Kernel:

@@ -1,5 +1,7 @@
 """What operators make of kernels, the starting values that data give them, and what they refuse."""
 
+import copy
+
 import numpy as np
 import pytest
 from helpers import NUMPY, as_arrays, assert_close, peak, value_and_gradient
@@ -314,7 +316,7 @@ def test_scales_start_at_the_spread_of_their_columns(backend):
 def test_every_kernel_makes_a_model(kernel):
     X, Z = inputs(2, rows=12, others=4)
     y = np.sin(X[:, :1])
-    blank = kernel + 2.0 * (RBF() * kernel.on((1,)))
+    blank = kernel + 2.0 * (RBF() * copy.copy(kernel).on((1,)))
     for model in (
         GPR.from_data(X, y, kernel=blank),
         SVGP.from_data(X, y, kernel=blank, posterior=Relaxed, Z=Z),
