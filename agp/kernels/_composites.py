@@ -214,8 +214,8 @@ class Sum(_Composite):
 class Product(_Composite):
     """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
 
-    A missing variance starts at the variance of the targets in the first kernel that has one, and at 1 in the others. If
-    this kernel is a factor several times, it starts at the root.
+    A missing variance starts at the variance of the targets in the first kernel that has one, and at 1 in the others.
+    If this kernel is a factor several times, it starts at the root.
     """
 
     _join = staticmethod(multiply_linearisations)
