@@ -14,6 +14,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend
 from agp.errors import check_call_of, explain_call, join_words
+from agp.repairs._derived import derived_pullback, pulls, value_of
 from agp.repairs._reports import Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -83,7 +84,7 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
 
     The method runs in the context of X, like a `public` function. The decorator converts leaves that are numbers to
     arrays with the library, dtype and device of X, and raises TypeError if a leaf has no value. Methods for automatic
-    differentiation may return no pullback. The decorator then adds a pullback that raises TypeError. `start` is the
+    differentiation may return no pullback. The decorator then adds the pullback of `derived_pullback`. `start` is the
     call that sets initial values; the TypeError recommends it.
     """
 
@@ -103,10 +104,9 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
                 result = _in_context(result, B, x)
         else:
             result = f(self, X, *others)
-        if type(result) is tuple and len(result) == 2 and result[1] is not None:
+        if pulls(result):
             return result
-        value = result[0] if type(result) is tuple and len(result) == 2 else result
-        return value, _no_pullback(type(self).__name__)
+        return value_of(result), derived_pullback(f, self, (X, *others), {}, 1 + len(others))
 
     return evaluated
 
@@ -124,15 +124,20 @@ def on_instance(f: Callable[..., Any], base: type, call: str, /) -> Any:
     return checked
 
 
-def with_values(f: Callable[..., Any], start: str, /) -> Any:
+def with_values(f: Callable[..., Any], start: str, inputs: int | None = None, /) -> Any:
     """Decorate a method of an array x, so that leaves that are numbers become arrays like x.
 
-    The method raises TypeError if a leaf has no value. `start` is as for `at_inputs`.
+    The method raises TypeError if a leaf has no value. `start` is as for `at_inputs`. With `inputs`, the method returns
+    a value and a pullback. If it returns no pullback, the decorator adds the one to the first `inputs` arguments.
     """
 
     @wraps(f)
     def evaluated(self: Any, x: Array, /, *others: Any, **named: Any) -> Any:
-        return f(self if tree.holds_arrays(self) else _with_arrays(self, x, start), x, *others, **named)
+        self = self if tree.holds_arrays(self) else _with_arrays(self, x, start)
+        result = f(self, x, *others, **named)
+        if inputs is None or pulls(result):
+            return result
+        return value_of(result), derived_pullback(f, self, (x, *others), named, inputs)
 
     return evaluated
 
@@ -145,13 +150,6 @@ def _with_arrays(model: Any, X: Array, start: str) -> Any:
             f"{start}, which chooses them."
         )
     return tree.place_leaves(model, X)
-
-
-def _no_pullback(name: str) -> Callable[..., Any]:
-    def pullback(*_: Any) -> Any:
-        raise TypeError(f'{name} returned a value without a pullback; return both, or train with gradient="autodiff".')
-
-    return pullback
 
 
 def _array_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend | None, Any]:
