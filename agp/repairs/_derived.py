@@ -63,7 +63,7 @@ def derived_pullback(
             here = [{name: arrays[f"{i}.{name}"] for name in group} for i, group in enumerate(given)]
             inside = [_with_arrays(x, new) for x, new in zip(args[:inputs], here[1:], strict=True)]
             value = value_of(f(tree.with_leaves(part, here[0]), *inside, *args[inputs:], **named))
-            pairs = zip(value, bars, strict=True) if type(value) is tuple else [(value, bars[0])]
+            pairs = zip(value, bars, strict=True) if len(bars) > 1 else [(value, bars[0])]
             zeros = sum(0.0 * B.xp.sum(x) for x in arrays.values())  # the value may depend on none of them
             return sum((_inner(B, *pair) for pair in pairs), zeros)
 

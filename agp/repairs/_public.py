@@ -106,7 +106,8 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
             result = f(self, X, *others)
         if pulls(result):
             return result
-        return value_of(result), derived_pullback(f, self, (X, *others), {}, 1 + len(others))
+        given = (X, *(x for x in others if x is not None))
+        return value_of(result), derived_pullback(f, self, given, {}, len(given))
 
     return evaluated
 

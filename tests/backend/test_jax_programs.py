@@ -197,14 +197,15 @@ def test_a_program_that_is_dropped_is_freed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["wsvgp", "gpr", "sgpr"])
+@pytest.mark.parametrize("method", ["gpr", "sgpr"])
 def test_folds_of_equal_size_are_compiled_once(method):
     estimators = pytest.importorskip("agp.estimators")
     X, Y = toy_data(64)
     folds = np.arange(64) % 4
 
     def fold(i):
-        regressor = estimators.GPRegressor(backend="jax", method=method, num_inducing=None if method == "gpr" else 8)
+        settings = {} if method == "gpr" else {"num_inducing": 8}
+        regressor = estimators.GPRegressor(backend="jax", method=method, kernel="rbf", **settings)
         regressor.fit(X[folds != i], Y[folds != i, 0])
         return regressor.predict(X[folds == i])
 
