@@ -161,6 +161,10 @@ class Library(ABC):
     def enable_float64(self) -> None:  # noqa: B027 - most libraries have it
         """Enable float64 arrays in the whole process; libraries should not call this method, but programs may."""
 
+    def float64_context(self) -> contextlib.AbstractContextManager[Any]:
+        """Context manager inside which the library has float64 arrays, for `agp.testing.check_pullback`."""
+        return contextlib.nullcontext()
+
     def is_concrete(self, x: Array, /) -> bool:
         """Whether x has values that the host can read now; False while a function is being traced."""
         return True

@@ -79,6 +79,15 @@ class JaxBackend(Backend):
     def enable_float64(self) -> None:
         jax.config.update("jax_enable_x64", True)
 
+    @contextlib.contextmanager
+    def float64_context(self) -> Iterator[None]:
+        before = jax.config.jax_enable_x64
+        self.enable_float64()
+        try:
+            yield
+        finally:
+            jax.config.update("jax_enable_x64", before)
+
     def to_numpy(self, x: Array, /) -> Any:
         return np.asarray(x)
 
