@@ -1,5 +1,6 @@
 """`check_pullback` in every environment, and for kernels on some columns, on names, on spheres and on categories."""
 
+import os
 import subprocess
 import sys
 
@@ -103,5 +104,6 @@ def test_float64_is_enabled_only_during_the_check():
         "import jax, agp; from agp.testing import check_pullback; check_pullback(agp.RBF(), differences=False); "
         "print(jax.config.jax_enable_x64, jax.numpy.ones(1).dtype)"
     )
-    found = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True)
+    command, env = [sys.executable, "-W", "ignore", "-c", program], os.environ | {"JAX_ENABLE_X64": "0"}
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     assert found.stdout.split() == ["False", "float32"]
