@@ -27,8 +27,8 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
 
     Columns are divided by their standard deviations. The method uses at most `rows` rows, drawn at random. In columns
     with two values, such as 0 and 1, averages mean nothing: there, an inducing input has the values of the row that is
-    nearest to its centre. If fewer than M rows are distinct, some inducing inputs coincide. If exactly M of at most 4,096 rows are distinct, these are
-    the inducing inputs, in the order of the rows, and nothing is drawn.
+    nearest to its centre. If fewer than M rows are distinct, some inducing inputs coincide. If exactly M of at most
+    4,096 rows are distinct, these are the inducing inputs, in the order of the rows, and nothing is drawn.
 
     Raises
     ------
