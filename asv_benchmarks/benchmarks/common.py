@@ -1,9 +1,11 @@
 """Functions for all benchmarks: backends as parameters, reproducible problems, and waiting for the device.
 
 asv runs each set of parameters in a new process, which imports agp and the library of the benchmark. In each of asv's
-own environments, ``AGP_BENCH_LIBRARY`` is the library whose benchmarks are run there; the others are skipped. By default, each axis therefore has a few
-values only. They include each method, backend, gradient mode and precision. ``AGP_BENCH=all`` runs the full product,
-which takes hours. With ``AGP_BENCH_CLOCK=processor``, steps are timed by CPU time, which is useful on a busy CPU.
+own environments, ``AGP_BENCH_LIBRARY`` is the library whose benchmarks are run there; the others are skipped.
+
+By default, each axis has a few values only. They include each method, backend, gradient mode and precision.
+``AGP_BENCH=all`` runs the full product, which takes hours. With ``AGP_BENCH_CLOCK=processor``, steps are timed by CPU
+time, which is useful on a busy CPU.
 """
 
 import importlib.util

@@ -9,10 +9,11 @@ import pytest
 
 from agp.methods import METHODS
 
-FOLDER = Path(__file__).parents[2] / "asv_benchmarks"
-sys.path.append(str(FOLDER))
+sys.path.append(str(Path(__file__).parents[2] / "asv_benchmarks"))
 
 from benchmarks import common, imports, launches, neighbours, search, stepping, steps, table
+
+FOLDER = Path(__file__).parents[2] / "asv_benchmarks"
 
 
 def test_every_method_is_benchmarked():
