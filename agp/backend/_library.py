@@ -83,8 +83,11 @@ class Library(ABC):
         return ["cpu"]
 
     def device_name(self, x: Array, /) -> str:
-        """Name of the device of x, one of `devices()`; an empty string while x is traced."""
-        return str(x.device)
+        """Name of the device of x, one of `devices()`; an empty string while x is traced.
+
+        By default, it is the text of the device, or "cpu" if the plug-in does not override `devices`.
+        """
+        return "cpu" if type(self).devices is Library.devices else str(x.device)
 
     def like(self, x: Array, /) -> dict[str, Any]:
         """Keyword arguments that create an array with the dtype and device of x."""
