@@ -7,7 +7,6 @@ defines the derivatives of g with respect to them, `shape_slopes`. The base clas
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import cache, wraps
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -18,8 +17,9 @@ from agp.kernels._distance import group_distances, least_root, least_square, own
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights, distance_times_groups, times_groups
 from agp.kernels._parameters import check_number, check_per_column, per_column
+from agp.kernels._slopes import own_parameters, parameter_bars, with_slope
 from agp.kernels._stacks import spread_scalars, stacked_distances
-from agp.repairs import derived_pullback, pulls, value_of
+from agp.repairs import derived_pullback
 from agp.tree import POSITIVE
 
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
@@ -39,7 +39,7 @@ class Stationary(ConstantVariance):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "profile" in vars(cls) and cls.__module__.partition(".")[0] != "agp":
-            cls.profile = _with_slope(vars(cls)["profile"])  # type: ignore[method-assign]
+            cls.profile = with_slope(vars(cls)["profile"])  # type: ignore[method-assign]
 
     @abstractmethod
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -62,11 +62,11 @@ class Stationary(ConstantVariance):
         method for exact GPs requires `shape_slopes`.
         """
         if type(self).shape_slopes is Stationary.shape_slopes:
-            own = _own_parameters(type(self))
+            own = own_parameters(type(self))
             if not own:
                 return lambda _: {}
             pull = derived_pullback(type(self).profile, self, (r2,), {}, 0)
-            return lambda K_bar: _leaves_of(pull(self.variance * K_bar), own)
+            return lambda K_bar: parameter_bars(pull(self.variance * K_bar), own)
 
         def pullback(K_bar):
             xp, slopes = backend_of(r2).xp, self.shape_slopes(r2)
@@ -213,14 +213,14 @@ class Stationary(ConstantVariance):
     def _has_no_shape(self) -> bool:
         """Whether the profile has no parameters of its own."""
         usual = (Stationary.pull_shape, Stationary.shape_slopes)
-        return (type(self).pull_shape, type(self).shape_slopes) == usual and not _own_parameters(type(self))
+        return (type(self).pull_shape, type(self).shape_slopes) == usual and not own_parameters(type(self))
 
     @property
     def _has_shape_slopes(self) -> bool:
         """Whether the derivatives of the profile with respect to its own parameters are known."""
         if type(self).pull_shape is not Stationary.pull_shape:
             return False
-        return type(self).shape_slopes is not Stationary.shape_slopes or not _own_parameters(type(self))
+        return type(self).shape_slopes is not Stationary.shape_slopes or not own_parameters(type(self))
 
     def _scale_pullback(self, pull: Callable, slope: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
         X_bar, Z_bar, lengthscale_bar = pull(slope, self.variance, scales)
@@ -236,30 +236,6 @@ class Stationary(ConstantVariance):
     def check(self, width: int, /) -> None:
         check_number(self, "variance")
         check_per_column(self, "lengthscale", width)
-
-
-@cache
-def _own_parameters(cls: type, /) -> frozenset[str]:
-    """Return the names of the parameters of a profile."""
-    return tree.leaf_fields(cls, "parameter") - {"variance", "lengthscale"}
-
-
-def _leaves_of(bar: Any, names: frozenset[str]) -> dict[str, Array]:
-    return {name: x for name, x in tree.leaves(bar).items() if name in names}
-
-
-def _with_slope(profile: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a method `profile` return no slope."""
-
-    @wraps(profile)
-    def evaluated(self: Stationary, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
-        result = profile(self, r2)
-        if pulls(result):
-            return result
-        g, pull = value_of(result), derived_pullback(profile, self, (r2,), {}, 1)
-        return g, lambda: pull(backend_of(g).xp.ones_like(g))[1]
-
-    return evaluated
 
 
 @tree.model

@@ -282,7 +282,7 @@ class Batches:
     def of_parts(self, rows: Any, draws: Draws) -> Batch:
         """Build the batch from what `parts` returns."""
         if self.pooled is None:
-            return batch_of(self.data, rows, draws, self.size)
+            return self.of(self.data, rows, draws)
         data, places = rows
         return _batch(data, self.X.shape[0] / self.size, places, draws)
 
@@ -290,6 +290,10 @@ class Batches:
         """Return the row numbers [B] of a step. One transfer sends the row numbers of a whole epoch to the device."""
         epoch, here = self._place(step)
         return self._placed(epoch)[here] if self.order.listed else asarray_like(self.indices(step), self.X)
+
+    def of(self, data: tuple[Array | None, ...], rows: Array | None, draws: Draws) -> Batch:
+        """Build the batch of these rows, as `batch_of` does."""
+        return batch_of(data, rows, draws, self.size)
 
     def host_draws(self, step: int) -> Draws:
         """Return the noise of a step on the host, or empty draws if the device draws the noise."""

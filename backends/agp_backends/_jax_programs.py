@@ -80,14 +80,14 @@ def _key_of_function(f: Any) -> tuple[Any, ...]:
     whole = f if isinstance(f, partial) else partial(f)
     if not isinstance(whole.func, types.FunctionType) or "<locals>" in whole.func.__qualname__:
         raise _Unknown
-    return _fixed(whole.func), _key_of(whole.args), _key_of(whole.keywords)
+    return _check_imported(whole.func), _key_of(whole.args), _key_of(whole.keywords)
 
 
 def _key_of_structure(structure: Any) -> tuple[Any, ...]:
     """Return the classes and settings in the structure of a pytree, with the types of the settings."""
     node = structure.node_data()
     inside = tuple(map(_key_of_structure, structure.children()))
-    return inside if node is None else (_fixed(node[0]), _key_of(node[1]), inside)
+    return inside if node is None else (_check_imported(node[0]), _key_of(node[1]), inside)
 
 
 def _key_of(x: Any) -> Any:
@@ -102,12 +102,12 @@ def _key_of(x: Any) -> Any:
         return type(x), tuple((_key_of(name), _key_of(value)) for name, value in x.items())
     declared = vars(type(x)).get("__dataclass_params__")  # not that of a base class, whose fields may not be all
     if declared is not None and declared.frozen:
-        return _fixed(type(x)), tuple(_key_of(getattr(x, field.name)) for field in dataclasses.fields(x))
+        return _check_imported(type(x)), tuple(_key_of(getattr(x, field.name)) for field in dataclasses.fields(x))
     raise _Unknown
 
 
-def _fixed(code: Any) -> Any:
-    """Return a function or a class of an imported module; in a notebook, the globals that it reads may change."""
+def _check_imported(code: Any) -> Any:
+    """Return a function or a class, unless it belongs to ``__main__``, where the globals that it reads may change."""
     if code.__module__ == "__main__":
         raise _Unknown
     return code
