@@ -23,6 +23,12 @@ ClosedForm: TypeAlias = Callable[
 ]
 """A function of named arrays that returns a value and a pullback, for `Backend.with_pullback`."""
 
+
+def has_pullback(result: Any, /) -> bool:
+    """Whether the result of a function is a pair of its value and its pullback."""
+    return type(result) is tuple and len(result) == 2 and callable(result[1])
+
+
 DTYPES = ("float64", "float32", "int64", "int32", "bool", "int16", "int8", "uint8", "complex128", "complex64")
 """Names of the standard's dtypes, frequent ones first."""
 

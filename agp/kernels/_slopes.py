@@ -5,8 +5,8 @@ from functools import cache, wraps
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of
-from agp.repairs import derived_pullback, pulls, value_of
+from agp.backend import Array, backend_of, has_pullback
+from agp.repairs import derived_pullback, value_of
 
 
 @cache
@@ -26,7 +26,7 @@ def with_slope(profile: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(profile)
     def evaluated(self: Any, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         result = profile(self, r2)
-        if pulls(result):
+        if has_pullback(result):
             return result
         g, pull = value_of(result), derived_pullback(profile, self, (r2,), {}, 1)
         return g, lambda: pull(backend_of(g).xp.ones_like(g))[1]

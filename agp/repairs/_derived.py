@@ -5,12 +5,7 @@ from functools import wraps
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, Backend, Pullback, collect_reports, find_backend
-
-
-def pulls(result: Any) -> bool:
-    """Whether the result of a method is a value with its pullback."""
-    return type(result) is tuple and len(result) == 2 and callable(result[1])
+from agp.backend import Array, Backend, Pullback, collect_reports, find_backend, has_pullback
 
 
 def value_of(result: Any) -> Any:
@@ -36,7 +31,7 @@ def _with_derived(f: Callable[..., Any], inputs: int, convert: Callable | None) 
     @wraps(f)
     def evaluated(self: Any, *args: Any, **named: Any) -> tuple[Any, Pullback]:
         result = f(self, *args, **named)
-        if pulls(result):
+        if has_pullback(result):
             return result
         pull = derived_pullback(f, self, args, named, inputs)
         return value_of(result), pull if convert is None else lambda *bars: convert(args, pull(*bars))

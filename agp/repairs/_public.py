@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend
+from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend, has_pullback
 from agp.errors import check_call_of, explain_call, join_words
-from agp.repairs._derived import derived_pullback, pulls, value_of
+from agp.repairs._derived import derived_pullback, value_of
 from agp.repairs._reports import Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -104,7 +104,7 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
                 result = _in_context(result, B, x)
         else:
             result = f(self, X, *others)
-        if pulls(result):
+        if has_pullback(result):
             return result
         given = (X, *(x for x in others if x is not None))
         return value_of(result), derived_pullback(f, self, given, {}, len(given))
@@ -136,7 +136,7 @@ def with_values(f: Callable[..., Any], start: str, inputs: int | None = None, /)
     def evaluated(self: Any, x: Array, /, *others: Any, **named: Any) -> Any:
         self = self if tree.holds_arrays(self) else _with_arrays(self, x, start)
         result = f(self, x, *others, **named)
-        if inputs is None or pulls(result):
+        if inputs is None or has_pullback(result):
             return result
         return value_of(result), derived_pullback(f, self, (x, *others), named, inputs)
 
@@ -164,7 +164,7 @@ def _array_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend
 
 def _in_context(result: Any, B: Backend | None, x: Array) -> Any:
     """Return the result of a function; a pullback in it runs in the context of the array x."""
-    if B is None or not B.needs_context or not (type(result) is tuple and len(result) == 2 and callable(result[1])):
+    if B is None or not B.needs_context or not has_pullback(result):
         return result
     return result[0], _within(B, x, result[1])
 
