@@ -53,7 +53,7 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
         centres, _ = kmeans2(scaled, _seeds(scaled, M, rng), iter=check_whole("iterations", iterations), minit="matrix")
     Z, binary = centre + centres * usual, _two_valued(some)
     if binary.any():
-        Z[:, binary] = some[np.ix_(_nearest_rows(scaled, centres, binary), np.flatnonzero(binary))]
+        Z[:, binary] = some[_nearest_rows(scaled, centres, binary), :][:, binary]
     return asarray_like(Z, X)
 
 

@@ -34,9 +34,13 @@ def _with_derived(f: Callable[..., Any], inputs: int, convert: Callable | None) 
         if has_pullback(result):
             return result
         pull = derived_pullback(f, self, args, named, inputs)
-        return value_of(result), pull if convert is None else lambda *bars: convert(args, pull(*bars))
+        return value_of(result), pull if convert is None else _apply_after(pull, convert, args)
 
     return evaluated
+
+
+def _apply_after(pull: Pullback, convert: Callable[..., Any], args: tuple[Any, ...]) -> Pullback:
+    return lambda *bars: convert(args, pull(*bars))
 
 
 def derived_pullback(
@@ -58,7 +62,7 @@ def derived_pullback(
             here = [{name: arrays[f"{i}.{name}"] for name in group} for i, group in enumerate(given)]
             inside = [_with_arrays(x, new) for x, new in zip(args[:inputs], here[1:], strict=True)]
             value = value_of(f(tree.with_leaves(part, here[0]), *inside, *args[inputs:], **named))
-            pairs = zip(value, bars, strict=True) if len(bars) > 1 else [(value, bars[0])]
+            pairs = zip((value,) if len(bars) == 1 else value, bars, strict=True)
             zeros = sum(0.0 * B.xp.sum(x) for x in arrays.values())  # the value may depend on none of them
             return sum((_inner(B, *pair) for pair in pairs), zeros)
 

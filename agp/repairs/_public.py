@@ -92,22 +92,18 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
     def evaluated(self: Any, X: Array, *others: Any) -> Any:
         if not tree.holds_arrays(self):
             self = _with_arrays(self, X, start)
-        B = backend_of_type(type(X))
+        B, x, result = backend_of_type(type(X)), X, None
         if B is None or B.is_lazy or B.needs_context:
             B, x = _array_among((X, *others), {})
-            result: Any = None
-            if B is None or not B.needs_context:
-                result = f(self, X, *others)
-            else:
-                with B.context(x):
-                    result = f(self, X, *others)
-                result = _in_context(result, B, x)
-        else:
+        if B is None or not B.needs_context:
             result = f(self, X, *others)
-        if has_pullback(result):
-            return result
-        given = (X, *(x for x in others if x is not None))
-        return value_of(result), derived_pullback(f, self, given, {}, len(given))
+        else:
+            with B.context(x):
+                result = f(self, X, *others)
+        if not has_pullback(result):
+            given = (X, *(x for x in others if x is not None))
+            result = value_of(result), derived_pullback(f, self, given, {}, len(given))
+        return _in_context(result, B, x)
 
     return evaluated
 
