@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from agp import tree
-from agp.backend import Array, assume, backend_of, backend_of_type, check_array_type, row_blocks
+from agp.backend import Array, assume, backend_of, check_array_type, find_backend, row_blocks
 from agp.errors import NonFiniteError, count_of, join_words, name_remedy, quote, similar_names, there_are
 
 T = TypeVar("T", bound=Any)
@@ -27,7 +27,8 @@ def as_number(value: Any) -> float:
     """Return a number, or an array that holds one number, as a float, and NaN for anything else."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return float(value)
-    is_number = backend_of_type(type(value)) is not None and value.shape == ()
+    B = find_backend(value)
+    is_number = B is not None and value.shape == () and B.xp.isdtype(value.dtype, "numeric")
     return float(value) if is_number else float("nan")
 
 

@@ -26,8 +26,6 @@ class Mean(tree.Part, ABC):
             cls.__call__ = at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)")
         if "from_data" in vars(cls):
             cls.from_data = on_instance(vars(cls)["from_data"], Mean, "ConstantMean().from_data(X, level, spread)")  # type: ignore[method-assign]
-        if "from_data" in vars(cls):
-            cls.from_data = on_instance(vars(cls)["from_data"], Mean, "ConstantMean().from_data(X, level, spread)")  # type: ignore[method-assign]
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:

@@ -35,3 +35,4 @@ from agp.backend._arrays import constant, constants, numbers_of, row_numbers
 from agp.backend._control import assume, collect_reports, current_collector, speculating
 from agp.backend._discovery import backend_of_type, check_array_type, find_backend
 from agp.backend._folds import row_blocks
+from agp.backend._library import has_pullback

@@ -158,7 +158,11 @@ class ControlFlow(Library):
         raise BackendError(f"backend {self.name!r} cannot compile loops; run the steps one by one.")
 
     def compile(self, f: Callable, /) -> Callable:
-        """Compile f if the library has a compiler; otherwise return f."""
+        """Compile f if the library has a compiler; otherwise return f.
+
+        The program of a function of a module, or of a `functools.partial` of one and settings, may be kept for later
+        calls with equal settings and arguments of equal outline, so neither may hold data.
+        """
         return f
 
     def asks_gradient(self, x: Array, /) -> bool:

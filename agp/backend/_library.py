@@ -23,6 +23,12 @@ ClosedForm: TypeAlias = Callable[
 ]
 """A function of named arrays that returns a value and a pullback, for `Backend.with_pullback`."""
 
+
+def has_pullback(result: Any, /) -> bool:
+    """Whether the result of a function is a pair of its value and its pullback."""
+    return type(result) is tuple and len(result) == 2 and callable(result[1])
+
+
 DTYPES = ("float64", "float32", "int64", "int32", "bool", "int16", "int8", "uint8", "complex128", "complex64")
 """Names of the standard's dtypes, frequent ones first."""
 
@@ -83,8 +89,11 @@ class Library(ABC):
         return ["cpu"]
 
     def device_name(self, x: Array, /) -> str:
-        """Name of the device of x, one of `devices()`; an empty string while x is traced."""
-        return str(x.device)
+        """Name of the device of x, one of `devices()`; an empty string while x is traced.
+
+        By default, it is the text of the device, or "cpu" if the plug-in does not override `devices`.
+        """
+        return "cpu" if type(self).devices is Library.devices else str(x.device)
 
     def like(self, x: Array, /) -> dict[str, Any]:
         """Keyword arguments that create an array with the dtype and device of x."""
@@ -160,6 +169,10 @@ class Library(ABC):
 
     def enable_float64(self) -> None:  # noqa: B027 - most libraries have it
         """Enable float64 arrays in the whole process; libraries should not call this method, but programs may."""
+
+    def float64_context(self) -> contextlib.AbstractContextManager[Any]:
+        """Context manager inside which the library has float64 arrays, for `agp.testing.check_pullback`."""
+        return contextlib.nullcontext()
 
     def is_concrete(self, x: Array, /) -> bool:
         """Whether x has values that the host can read now; False while a function is being traced."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from agp.backend import Array, asarray_like
 from agp.checks import check_inputs, check_like, check_whole
@@ -24,9 +25,10 @@ FEW = 4096
 def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 10, rows: int = ROWS) -> Array:
     """Choose inducing inputs Z [M, D] by k-means with a k-means++ start, for inputs X [N, D] with N >= M.
 
-    Columns are divided by their standard deviations. The method uses at most `rows` rows, drawn at random. If fewer
-    than M rows are distinct, some inducing inputs coincide. If exactly M of at most 4,096 rows are distinct, these are
-    the inducing inputs, in the order of the rows, and nothing is drawn.
+    Columns are divided by their standard deviations. The method uses at most `rows` rows, drawn at random. In columns
+    with two values, such as 0 and 1, averages mean nothing: there, an inducing input has the values of the row that is
+    nearest to its centre. If fewer than M rows are distinct, some inducing inputs coincide. If exactly M of at most
+    4,096 rows are distinct, these are the inducing inputs, in the order of the rows, and nothing is drawn.
 
     Raises
     ------
@@ -49,7 +51,35 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its centre intentionally
         centres, _ = kmeans2(scaled, _seeds(scaled, M, rng), iter=check_whole("iterations", iterations), minit="matrix")
-    return asarray_like(centre + centres * usual, X)
+    Z, binary = centre + centres * usual, _two_valued(some)
+    if binary.any():
+        Z[:, binary] = some[_nearest_rows(scaled, centres, binary), :][:, binary]
+    return asarray_like(Z, X)
+
+
+def _two_valued(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Return whether each column [D] has two different values."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    return (low < high) & np.all((rows == low) | (rows == high), axis=0)
+
+
+def _nearest_rows(rows: Rows, centres: Rows, binary: npt.NDArray[np.bool_]) -> list[int]:
+    """Return the number of the row nearest to each centre.
+
+    If all columns are binary, the rows differ where possible, since equal ones would be equal inducing inputs.
+    """
+    from scipy.spatial.distance import cdist
+
+    if not binary.all():
+        return [int(np.argmin(cdist(centre[None], rows, "sqeuclidean")[0])) for centre in centres]
+    first = distinct(rows)[0]
+    candidates, taken, found = rows[first], np.zeros(len(first), dtype=bool), []
+    for centre in centres:
+        away = cdist(centre[None], candidates, "sqeuclidean")[0]
+        nearest = int(np.argmin(away if taken.all() else np.where(taken, np.inf, away)))
+        taken[nearest] = True
+        found.append(int(first[nearest]))
+    return found
 
 
 def _seeds(rows: Rows, count: int, rng: np.random.Generator) -> Rows:

@@ -13,12 +13,14 @@ from agp import tree
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like
 from agp.chunking import column_spreads, unit_by_column
 from agp.kernels._base import ConstantVariance, no_slopes
+from agp.kernels._derived_slopes import own_parameters, parameter_bars, with_slope
 from agp.kernels._distance import group_distances, least_root, least_square, own_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._jets import Jets, distance_jets
 from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights, distance_times_groups, times_groups
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._stacks import spread_scalars, stacked_distances
+from agp.repairs import derived_pullback
 from agp.tree import POSITIVE
 
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
@@ -37,9 +39,17 @@ class Stationary(ConstantVariance):
     differences_for_slopes: ClassVar[bool] = False
     """Whether this holds for covariances of slopes, because the second derivative of the profile is singular at 0."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "profile" in vars(cls) and cls.__module__.partition(".")[0] != "agp":
+            cls.profile = with_slope(vars(cls)["profile"])  # type: ignore[method-assign]
+
     @abstractmethod
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
-        """Return g(r2), and a function without arguments that returns the slope dg/dr2."""
+        """Return g(r2), and a function without arguments that returns the slope dg/dr2.
+
+        Outside of agp, the function may be None. It is then derived by the automatic differentiation of torch or JAX.
+        """
 
     def shape_slopes(self, _r2: Array, /) -> dict[str, Array]:
         """Return the derivatives of g(r2) with respect to the profile's own parameters (0-d), by name.
@@ -51,10 +61,15 @@ class Stationary(ConstantVariance):
     def pull_shape(self, r2: Array, /) -> Callable[[Array], dict[str, Array]]:
         """Return a function that maps the cotangent of K to the cotangents of the profile's own parameters, by name.
 
-        By default, it uses `shape_slopes`. Newton's method for exact GPs requires `shape_slopes`.
+        By default, it uses `shape_slopes`. Without `shape_slopes`, torch or JAX differentiates the profile. Newton's
+        method for exact GPs requires `shape_slopes`.
         """
         if type(self).shape_slopes is Stationary.shape_slopes:
-            return lambda _: {}
+            own = own_parameters(type(self))
+            if not own:
+                return lambda _: {}
+            pull = derived_pullback(type(self).profile, self, (r2,), {}, 0)
+            return lambda K_bar: parameter_bars(pull(self.variance * K_bar), own)
 
         def pullback(K_bar):
             xp, slopes = backend_of(r2).xp, self.shape_slopes(r2)
@@ -126,7 +141,7 @@ class Stationary(ConstantVariance):
 
     def linearise(self, X: Array, /) -> Linearisation | None:
         # dK/dlog l_d = -2 v g'(r2) (x_d - z_d)^2 / l_d^2
-        if type(self).pull_shape is not Stationary.pull_shape:
+        if not self._has_shape_slopes:
             return None
         B = backend_of(X)
         x, distances = own_distances(X, self.lengthscale, differences=self.differences)
@@ -164,7 +179,7 @@ class Stationary(ConstantVariance):
         return Linearisation(K, pull, times)
 
     def linearise_groups(self, X: Array, /) -> Linearisation | None:
-        if type(self).pull_shape is not Stationary.pull_shape:
+        if not self._has_shape_slopes:
             return None
         xp = backend_of(X).xp
         x, r2 = group_distances(X, self.lengthscale, differences=self.differences)
@@ -223,7 +238,14 @@ class Stationary(ConstantVariance):
     def _has_no_shape(self) -> bool:
         """Whether the profile has no parameters of its own."""
         usual = (Stationary.pull_shape, Stationary.shape_slopes)
-        return (type(self).pull_shape, type(self).shape_slopes) == usual
+        return (type(self).pull_shape, type(self).shape_slopes) == usual and not own_parameters(type(self))
+
+    @property
+    def _has_shape_slopes(self) -> bool:
+        """Whether the derivatives of the profile with respect to its own parameters are known."""
+        if type(self).pull_shape is not Stationary.pull_shape:
+            return False
+        return type(self).shape_slopes is not Stationary.shape_slopes or not own_parameters(type(self))
 
     def _scale_pullback(self, pull: Callable, slope: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
         X_bar, Z_bar, lengthscale_bar = pull(slope, self.variance, scales)

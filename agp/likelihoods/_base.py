@@ -14,7 +14,7 @@ from agp.checks import check_levels, check_whole
 from agp.distributions import Mixture, ObservationModel, marginal_mixture, mixture_cdf, mixture_crps, mixture_quantiles
 from agp.errors import count_of, there_are
 from agp.likelihoods._range import in_range
-from agp.repairs import on_instance, public, with_values
+from agp.repairs import derive_pullbacks, on_instance, public, with_values
 
 Drawn = Mapping[str, Array] | None
 """Named noise arrays, as returned by `Likelihood.draws`; None for fixed noise."""
@@ -94,7 +94,9 @@ class Likelihood(tree.Part, ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in {"expected_log_density", "predict", "predictive_log_density", "_sample"} & vars(cls).keys():
-            setattr(cls, name, with_values(vars(cls)[name], "likelihood.from_data(variance)"))
+            inputs = 2 if name == "expected_log_density" else None
+            setattr(cls, name, with_values(vars(cls)[name], "likelihood.from_data(variance)", inputs))
+        derive_pullbacks(cls, {"_log_density": 1})
         if "from_data" in vars(cls):
             cls.from_data = on_instance(vars(cls)["from_data"], Likelihood, "Gaussian().from_data(variance)")  # type: ignore[method-assign]
 

@@ -3,9 +3,10 @@
 from functools import partial
 from typing import Any
 
+from agp import tree
 from agp.backend import Array, backend_of
 from agp.checks import check_inputs, check_like, check_whole
-from agp.inducing import NUM_INDUCING
+from agp.inducing import NUM_INDUCING, Inducing
 from agp.models._start import Observed
 from agp.posteriors import GroupPosterior, Orthogonal, WhitePosterior
 
@@ -57,8 +58,27 @@ def resolve_groups(data: Observed) -> tuple[Observed, tuple[int, ...]]:
     """
     options = dict(data.options)
     first, M, M2 = options["Z"], options["num_inducing"], options.pop("num_orthogonal")
+    if isinstance(given := options.get("inducing"), Inducing) and not tree.missing(given):
+        M, M2 = _sizes_of_given(given, M, M2)
     union, sizes = _check_groups(data.X, first, options.pop("O"), M, M2)
     return data._replace(options=options | {"Z": union, "num_inducing": sum(sizes)}), sizes
+
+
+def _sizes_of_given(inducing: Inducing, num_inducing: Any, num_orthogonal: Any) -> tuple[int, int]:
+    """Return the sizes of the groups into which given inducing variables are divided."""
+    total, name = inducing.count, type(inducing).__name__
+    M = None if num_inducing is None else check_whole("num_inducing", num_inducing)
+    M2 = None if num_orthogonal is None else check_whole("num_orthogonal", num_orthogonal, least=0)
+    if M is None and M2 is not None:
+        M = total - M2
+    M2 = total - M if M2 is None and M is not None else M2
+    if M is None or M2 is None or M < 1 or M2 < 0 or total != M + M2:
+        given = "" if M is None or M2 is None else f", but num_inducing + num_orthogonal is {M + M2}"
+        raise ValueError(
+            f"inducing={name} holds {total} inducing inputs{given}; pass num_orthogonal=, the size of the second "
+            f"group, which is the last of the {total}."
+        )
+    return M, M2
 
 
 def _check_groups(

@@ -10,7 +10,7 @@ from agp.backend import Array, Pullback, backend_of, row_numbers
 from agp.bounds import Batch, Expansion, NearRows, expand_near, near_densities, near_evidence, targets_of
 from agp.checks import check_choice, check_whole
 from agp.chunking import cached_rows, row_ranges, tile_rows
-from agp.inducing import Inducing
+from agp.inducing import Inducing, Points
 from agp.linalg import cholesky, lower_of, relative_cholesky_pullback
 from agp.models._base import WithInducing
 from agp.models._neighbours import NEIGHBOURS, WithNeighbours
@@ -291,11 +291,16 @@ class VIF(WithInducing, NearRegression):
         Raises
         ------
         TypeError
-            If the likelihood is not Gaussian.
+            If the likelihood is not Gaussian, or the inducing variables are not `agp.inducing.Points`.
         ValueError
             If the kernel has a `White` part, or `neighbours` is not positive.
         """
         data: Observed = prepare_regression(cls, X, y, parts)
+        if isinstance(given := data.options["inducing"], Inducing) and not isinstance(given, Points):
+            raise TypeError(
+                f"inducing is {type(given).__name__}, but {cls.__name__} evaluates its kernel between rows, and needs "
+                f"Points; use SVGP for {type(given).__name__}."
+            )
         some = None if posterior_rows is None else check_whole("posterior_rows", posterior_rows)
         k: Any = check_whole("neighbours", neighbours)
         own = {"neighbours": k, "posterior_rows": some, "seed": parts.get("seed", 0)}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual
-from agp.repairs import report
+from agp.repairs import derive_pullbacks, report
 
 Factor = TypeVar("Factor")
 
@@ -29,6 +29,10 @@ class Posterior(tree.Part, Generic[Factor], ABC):  # noqa: PYI059 - subclasses m
 
     The class is generic in the type of the factor. Subclasses name this type, as in ``Posterior[MyFactor]``.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        derive_pullbacks(cls, {"factorise": 1, "project": 3, "kl_divergence": 1})
 
     @property
     @abstractmethod

@@ -21,6 +21,7 @@ from agp.linalg import (
     solve_each,
 )
 from agp.posteriors._base import WeightedMeans
+from agp.repairs import derive_pullbacks
 
 
 class WhiteState(ABC):
@@ -30,6 +31,10 @@ class WhiteState(ABC):
     """
 
     mean: Array
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        derive_pullbacks(cls, {"white_moments": 1, "white_spread": 1, "white_kl": 0})
 
     @property
     def white_mean(self) -> Array:
@@ -88,6 +93,12 @@ class WhiteFactor:
     """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
+def _relative(args: tuple[Array], bars: tuple[Any, Array | None]) -> tuple[Any, Array | None]:
+    """Convert the cotangent of Lu to that of Lu^-1 dLu."""
+    (Lu,), (posterior_bar, Lu_bar) = args, bars
+    return posterior_bar, None if Lu_bar is None else lower_of(Lu.mT, Lu_bar)
+
+
 class WhitePosterior(WeightedMeans[WhiteFactor]):
     """A q(u) that is computed from a state q(v) in whitened coordinates, with u = Lu v."""
 
@@ -95,6 +106,10 @@ class WhitePosterior(WeightedMeans[WhiteFactor]):
     """True if q(v) does not depend on Lu. Pullbacks use the cotangent of Lu if this is true, and otherwise the
     cotangent of the relative change Lu^-1 dLu. Each choice saves a matrix product.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        derive_pullbacks(cls, {"whitened_state": 1}, _relative)
 
     @abstractmethod
     def whitened_state(self, Lu: Array, /) -> tuple[WhiteState, Pullback]:

@@ -235,9 +235,10 @@ class RelaxedUnion(RelaxedGroups):
     Let T_u = Lu Lu^T ~ (Kuu + diag s_u)^-1 and J = Kvu T_u. Let T_w = Lw Lw^T approximate the inverse of the covariance
     of v - J u, where u and v include the noise s. With G = [[I, 0], [-J, I]], the matrix G^T blkdiag(T_u, T_w) G
     approximates the inverse of K + diag(s). The bound is a lower bound on the log evidence for all values of the
-    leaves. It does not exceed the bound of L-SVGP with all M + M2 inducing inputs, and equals it if the factors are
-    exact. This q(u, v) differs from that of SOLVE-GP. The inversion is as cheap as for SOLVE-GP, and it is well
-    conditioned, because each inverted matrix includes the noise s.
+    leaves. If the factors are exact, it equals the bound of L-SVGP with all M + M2 inducing inputs. With other factors,
+    it does not exceed this value if ``preconditioned=False``. If ``preconditioned=True``, the factors also change the
+    mean of q(u, v), so the bound may be above or below. This q(u, v) differs from that of SOLVE-GP. The inversion is as
+    cheap as for SOLVE-GP, and it is well conditioned, because each inverted matrix includes the noise s.
 
     Parameters
     ----------

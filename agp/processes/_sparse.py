@@ -392,12 +392,15 @@ def _resolve_inducing(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]
     """Return the inducing variables and the method that chooses their inputs.
 
     The argument `inducing` is either an `Inducing` or the name of a method. Raise ValueError if Z is given together
-    with an `Inducing`.
+    with an `Inducing`, and TypeError for a class.
     """
+    if isinstance(inducing, type) and issubclass(inducing, Inducing):
+        raise TypeError(f"inducing is the class {inducing.__name__}; pass an object, such as {inducing.__name__}(...).")
     if not isinstance(inducing, Inducing):
         return Points(Z), inducing
     if Z is not None:
         raise ValueError(
-            f"Z is given together with inducing={type(inducing).__name__}; pass the inducing inputs only once."
+            f"Z is given together with inducing={type(inducing).__name__}; pass the inducing inputs only once, as in "
+            f"inducing={type(inducing).__name__}(..., Z=Z)."
         )
     return inducing, "kmeans"

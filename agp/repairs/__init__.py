@@ -12,6 +12,7 @@ from agp.repairs._reports import Kind, Report, Tally, pack_reports, propagate_re
 __all__ = ["Kind", "Report", "Tally", "collect_reports", "pack_reports", "propagate_reports", "report", "sum_reports"]
 
 # for other subpackages
+from agp.repairs._derived import derive_pullbacks, derived_pullback, value_of
 from agp.repairs._public import at_inputs, on_instance, public, with_values
 from agp.repairs._reports import fetch_reports, outside
 from agp.repairs._speculation import speculate

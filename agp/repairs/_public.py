@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend
+from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend, has_pullback
 from agp.errors import check_call_of, explain_call, join_words
+from agp.repairs._derived import derived_pullback, value_of
 from agp.repairs._reports import Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -83,7 +84,7 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
 
     The method runs in the context of X, like a `public` function. The decorator converts leaves that are numbers to
     arrays with the library, dtype and device of X, and raises TypeError if a leaf has no value. Methods for automatic
-    differentiation may return no pullback. The decorator then adds a pullback that raises TypeError. `start` is the
+    differentiation may return no pullback. The decorator then adds the pullback of `derived_pullback`. `start` is the
     call that sets initial values; the TypeError recommends it.
     """
 
@@ -91,22 +92,18 @@ def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
     def evaluated(self: Any, X: Array, *others: Any) -> Any:
         if not tree.holds_arrays(self):
             self = _with_arrays(self, X, start)
-        B = backend_of_type(type(X))
+        B, x, result = backend_of_type(type(X)), X, None
         if B is None or B.is_lazy or B.needs_context:
             B, x = _array_among((X, *others), {})
-            result: Any = None
-            if B is None or not B.needs_context:
-                result = f(self, X, *others)
-            else:
-                with B.context(x):
-                    result = f(self, X, *others)
-                result = _in_context(result, B, x)
-        else:
+        if B is None or not B.needs_context:
             result = f(self, X, *others)
-        if type(result) is tuple and len(result) == 2 and result[1] is not None:
-            return result
-        value = result[0] if type(result) is tuple and len(result) == 2 else result
-        return value, _no_pullback(type(self).__name__)
+        else:
+            with B.context(x):
+                result = f(self, X, *others)
+        if not has_pullback(result):
+            given = (X, *(x for x in others if x is not None))
+            result = value_of(result), derived_pullback(f, self, given, {}, len(given))
+        return _in_context(result, B, x)
 
     return evaluated
 
@@ -124,15 +121,20 @@ def on_instance(f: Callable[..., Any], base: type, call: str, /) -> Any:
     return checked
 
 
-def with_values(f: Callable[..., Any], start: str, /) -> Any:
+def with_values(f: Callable[..., Any], start: str, inputs: int | None = None, /) -> Any:
     """Decorate a method of an array x, so that leaves that are numbers become arrays like x.
 
-    The method raises TypeError if a leaf has no value. `start` is as for `at_inputs`.
+    The method raises TypeError if a leaf has no value. `start` is as for `at_inputs`. With `inputs`, the method returns
+    a value and a pullback. If it returns no pullback, the decorator adds the one to the first `inputs` arguments.
     """
 
     @wraps(f)
     def evaluated(self: Any, x: Array, /, *others: Any, **named: Any) -> Any:
-        return f(self if tree.holds_arrays(self) else _with_arrays(self, x, start), x, *others, **named)
+        self = self if tree.holds_arrays(self) else _with_arrays(self, x, start)
+        result = f(self, x, *others, **named)
+        if inputs is None or has_pullback(result):
+            return result
+        return value_of(result), derived_pullback(f, self, (x, *others), named, inputs)
 
     return evaluated
 
@@ -147,13 +149,6 @@ def _with_arrays(model: Any, X: Array, start: str) -> Any:
     return tree.place_leaves(model, X)
 
 
-def _no_pullback(name: str) -> Callable[..., Any]:
-    def pullback(*_: Any) -> Any:
-        raise TypeError(f'{name} returned a value without a pullback; return both, or train with gradient="autodiff".')
-
-    return pullback
-
-
 def _array_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend | None, Any]:
     """Find the first array that is not lazy among the arguments, and its backend."""
     for x in args:  # fast: the backend of most types is cached
@@ -165,7 +160,7 @@ def _array_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend
 
 def _in_context(result: Any, B: Backend | None, x: Array) -> Any:
     """Return the result of a function; a pullback in it runs in the context of the array x."""
-    if B is None or not B.needs_context or not (type(result) is tuple and len(result) == 2 and callable(result[1])):
+    if B is None or not B.needs_context or not has_pullback(result):
         return result
     return result[0], _within(B, x, result[1])
 

@@ -14,8 +14,10 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, Backend, get_backend, known_backends
+from agp.checks import check_whole
+from agp.errors import count_of
 from agp.kernels import Kernel
-from agp.processes import Process
+from agp.testing._inputs import draw_inputs, number_names
 from agp.testing._stages import Points, Stage, stages_of
 
 STEP = 3e-4
@@ -24,7 +26,6 @@ SMALL = 1e-6
 """The minimum denominator of relative errors, as a share of the largest entry in the gradients of all leaves."""
 SPREAD = 0.3
 """The standard deviation of random changes to raw leaves, without which gradients may vanish by symmetry."""
-ROWS, WIDTH = 8, 2
 
 
 class _Mistake(NamedTuple):
@@ -40,6 +41,7 @@ def check_pullback(
     /,
     *,
     X: Array | None = None,
+    width: int | None = None,
     y: Array | None = None,
     kernel: Kernel | None = None,
     outputs: int = 2,
@@ -63,8 +65,11 @@ def check_pullback(
         leaves get starting values. The part may also be a posterior: a class, the name of a class, or an object whose
         size matches `inducing` and `outputs`.
     X
-        Inputs [N, D] at which the part is checked. The default is eight random rows with two columns, or with as many
-        columns as a process requires.
+        Inputs [N, D] at which the part is checked. The default is eight random rows. Columns of categories contain
+        codes of levels, and are constant.
+    width
+        The number of columns of the random rows. The default is two, or the number that a kernel, a mean function or a
+        process requires. Columns that a kernel selects by name are numbered in the order of their occurrence.
     y
         Targets [N] or [N, K]. They are required to check a likelihood.
     kernel
@@ -90,14 +95,20 @@ def check_pullback(
         message gives the leaf, the wrong value, the expected value and the relative error.
     TypeError
         If the part is of another kind, or is a likelihood and `y` is missing.
+    ValueError
+        If the part does not accept inputs with these columns, or if `width` differs from the width of `X`.
     agp.errors.BackendError
         If one of `backends` cannot differentiate.
     """
     rng = np.random.default_rng(seed)
-    if X is None:
-        X = rng.standard_normal((ROWS, part.width if isinstance(part, Process) else WIDTH))
     if tree.is_model(part):
-        part = _on(get_backend("numpy"), part)
+        part = _on(get_backend("numpy"), number_names(part) if isinstance(part, Kernel) else part)
+    kernel = kernel if kernel is None else number_names(kernel)
+    width = width if width is None else check_whole("width", width)
+    if X is None:
+        X = draw_inputs(part, kernel, width, outputs, rng)
+    elif width is not None and width != X.shape[1]:
+        raise ValueError(f"width is {width}, but X has {count_of(X.shape[1], 'column')}; pass one of them.")
     if backends is None:
         backends = [status.name for status in known_backends() if status.usable and "autodiff" in status.gradients]
     others = [get_backend(name) for name in backends]
@@ -108,10 +119,8 @@ def check_pullback(
         if differences:
             problem.compare("differences give", gradient, problem.differences(), tolerance)
         for B in others:
-            values_there, gradient_there = problem.closed_form(B)
-            problem.compare_values(B, values_there, values, tolerance)
-            judge = f"automatic differentiation by {B.name} gives"
-            problem.compare(judge, gradient_there, problem.autodiff(B), tolerance)
+            with B.float64_context():
+                problem.compare_library(B, values, tolerance)
 
 
 def _on(B: Backend, part: Any) -> Any:
@@ -206,6 +215,13 @@ class _Problem:
 
     def _of(self, name: str) -> str:
         return f"{self.label}, {self.stage.name}, {name if name.startswith('input ') else f'leaf {name}'}"
+
+    def compare_library(self, B: Backend, values: list[Any], tolerance: float) -> None:
+        """Compare values with those of a library, and its pullback with its automatic differentiation."""
+        values_there, gradient_there = self.closed_form(B)
+        self.compare_values(B, values_there, values, tolerance)
+        judge = f"automatic differentiation by {B.name} gives"
+        self.compare(judge, gradient_there, self.autodiff(B), tolerance)
 
     def compare_values(self, B: Backend, found: list[Any], expected: list[Any], tolerance: float) -> None:
         """Raise AssertionError if a library's values differ from NumPy's."""

@@ -16,6 +16,7 @@ from agp.means import Mean
 from agp.posteriors import Posterior, start_of
 from agp.processes import Process, Sparse
 from agp.random import Draws
+from agp.testing._inputs import Columns
 
 NOISE = 0.1
 """The number added to the prior variances of inducing variables, to keep all variances above their lower bound."""
@@ -83,15 +84,45 @@ def _(kernel: Kernel, points: Points, /) -> list[Stage]:
     X = points.X
     kernel = tree.place_leaves(kernel.from_data(X, 1.0), X)
     kernel.check(X.shape[1])
-    half = X.shape[0] // 2
+    half, columns = X.shape[0] // 2, Columns(kernel, X.shape[1])
+    if not columns.numbers:
+        return _stages_of_codes(kernel, X)
 
-    def cross(kernel: Kernel, inputs: Inputs) -> tuple[tuple, Pullback]:
-        return _with_inputs(*kernel(inputs["X"], inputs["Z"]), "X", "Z")
+    def stage(name: str, rows: dict[str, Any], method: Callable) -> Stage:
+        def run(kernel: Kernel, inputs: Inputs) -> tuple[tuple, Pullback]:
+            K, pull = method(kernel)(*(columns.join(rows[x], inputs[x]) for x in rows))
+
+            def pullback(bar):
+                kernel_bar, *bars = pull(bar)
+                return kernel_bar, *(None if x is None else columns.take(x) for x in bars)
+
+            return _with_inputs(K, pullback, *rows)
+
+        return Stage(name, kernel, {x: columns.take(value) for x, value in rows.items()}, run)
 
     return [
-        Stage("k(X, Z)", kernel, {"X": X[:half], "Z": X[half:]}, cross),
-        Stage("k(X)", kernel, {"X": X}, lambda kernel, inputs: _with_inputs(*kernel(inputs["X"]), "X")),
-        Stage("diag(X)", kernel, {"X": X}, lambda kernel, inputs: _with_inputs(*kernel.diag(inputs["X"]), "X")),
+        stage("k(X, Z)", {"X": X[:half], "Z": X[half:]}, lambda kernel: kernel),
+        stage("k(X)", {"X": X}, lambda kernel: kernel),
+        stage("diag(X)", {"X": X}, lambda kernel: kernel.diag),
+    ]
+
+
+def _stages_of_codes(kernel: Kernel, X: Any) -> list[Stage]:
+    """Return the stages of a kernel of categories alone, which is not differentiated by its inputs."""
+    half = X.shape[0] // 2
+
+    def stage(name: str, rows: tuple[Any, ...], method: Callable) -> Stage:
+        def run(kernel: Kernel, inputs: Inputs) -> tuple[tuple, Pullback]:  # noqa: ARG001
+            here = tree.first_leaf(kernel)
+            K, pull = method(kernel)(*(asarray_like(x, here) for x in rows))
+            return (K,), lambda bar: (pull(bar)[0], {})
+
+        return Stage(name, kernel, {}, run)
+
+    return [
+        stage("k(X, Z)", (X[:half], X[half:]), lambda kernel: kernel),
+        stage("k(X)", (X,), lambda kernel: kernel),
+        stage("diag(X)", (X,), lambda kernel: kernel.diag),
     ]
 
 

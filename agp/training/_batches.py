@@ -292,16 +292,8 @@ class Batches:
         return self._placed(epoch)[here] if self.order.listed else asarray_like(self.indices(step), self.X)
 
     def of(self, data: tuple[Array | None, ...], rows: Array | None, draws: Draws) -> Batch:
-        """Build the batch of these rows [B], or of all rows if `rows` is None. This function can be traced.
-
-        `data` are the arrays X, y, weights, offset and noise of all rows; the last three may be None.
-        """
-        if rows is None:
-            return _batch(data, 1.0, None, draws)
-        X: Any = data[0]
-        B = backend_of(X)
-        here = tuple(None if x is None else B.rows_at(x, rows) for x in data)
-        return _batch(here, X.shape[0] / self.size, rows, draws)
+        """Build the batch of these rows, as `batch_of` does."""
+        return batch_of(data, rows, draws, self.size)
 
     def host_draws(self, step: int) -> Draws:
         """Return the noise of a step on the host, or empty draws if the device draws the noise."""
@@ -327,10 +319,13 @@ class Batches:
         return place_draws(self.reference, Draws(*parts))
 
     def device_draws(self, X: Array, step: int | Array) -> Draws:
-        """Draw the noise for a step with the random generator in X's library; the step may be a traced array."""
-        if self.draws is None:
-            return NO_DRAWS
-        return place_draws(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))
+        """Draw the noise for a step with the random generator in X's library."""
+        return NO_DRAWS if self.draws is None else draw_on_device(self.draws, X, self.seed, step, self.size)
+
+    @property
+    def device_seed(self) -> int | None:
+        """The seed if the device draws noise, or None if there is no noise or the host draws it."""
+        return self.seed if self.draws_on_device and self.draws is not None else None
 
 
 def fingerprint_of(data: tuple[Array | None, ...]) -> int:
@@ -338,6 +333,24 @@ def fingerprint_of(data: tuple[Array | None, ...]) -> int:
     arrays = tuple(x for x in data if x is not None)
     given = sum(1 << 32 + i for i, x in enumerate(data[2:]) if x is not None)
     return backend_of(arrays[0]).checksum(arrays) + given
+
+
+def batch_of(data: tuple[Array | None, ...], rows: Array | None, draws: Draws, size: int) -> Batch:
+    """Build the batch of these rows [size], or of all rows if `rows` is None. This function can be traced.
+
+    `data` are the arrays X, y, weights, offset and noise of all rows; the last three may be None.
+    """
+    if rows is None:
+        return _batch(data, 1.0, None, draws)
+    X: Any = data[0]
+    B = backend_of(X)
+    here = tuple(None if x is None else B.rows_at(x, rows) for x in data)
+    return _batch(here, X.shape[0] / size, rows, draws)
+
+
+def draw_on_device(draws: Callable[[Any, int], Draws], X: Array, seed: int, step: int | Array, size: int) -> Draws:
+    """Draw the noise for a step with the random generator in X's library; the step may be a traced array."""
+    return place_draws(X, draws(backend_of(X).generator(X, seed, 3, step), size))
 
 
 def _batch(data: Any, scale: float, rows: Array | None, draws: Draws) -> Batch:

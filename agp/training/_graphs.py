@@ -9,6 +9,7 @@ without a graph.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from agp.backend import Array, asarray_like, backend_of, constants, map_arrays, 
 from agp.errors import BackendError
 from agp.random import Draws
 from agp.repairs import collect_reports
-from agp.training._batches import Batches
+from agp.training._batches import Batches, batch_of, draw_on_device
 
 MIN_STEPS_PER_CALL = 100
 """The minimum number of steps in one call of the compiled loop."""
@@ -28,8 +29,8 @@ EAGER_STEPS = 3
 PAUSE_STEPS = 10
 """The number of steps without the graph after a wrong guess; it doubles if another wrong guess follows soon."""
 
-Step = Callable[[Any, list[Any], Any], tuple[Any, list[Any], dict[str, Array]]]
-"""(model, states, batch) -> (model, states, info)."""
+Step = Callable[[Any, Any, list[Any]], tuple[Any, list[Any], dict[str, Array]]]
+"""(model, batch, states) -> (model, states, info)."""
 
 
 class _Recording:
@@ -58,7 +59,7 @@ class _Recording:
         xp, guesses = B.xp, [self.right]
         with speculating(guesses, blind=True), collect_reports() as reports:
             batch = self.batches.of_parts(self.parts[0], Draws(*self.parts[1]))
-            model, states, info = self.step(self.model, self.states, batch)
+            model, states, info = self.step(self.model, batch, self.states)
         if reports:
             raise BackendError("every step reports a numerical repair.")
         if _key(model, states, self.parts) != self.key:
@@ -190,25 +191,13 @@ def _key(model: Any, states: list[Any], parts: Any) -> tuple[Any, ...]:
 class Epochs:
     """Run an epoch, or `MIN_STEPS_PER_CALL` steps if that is more, in one call of a loop that is compiled once.
 
-    A step is ``(model, states, batch) -> (model, states, info)``. The row numbers of all batches are transferred before
-    the call, and so is their noise, unless it is drawn on the device.
+    The row numbers of all batches are transferred before the call, and so is their noise, unless it is drawn on the
+    device.
     """
 
-    def __init__(self, step: Callable[..., tuple], batches: Batches) -> None:
+    def __init__(self, step: Step, batches: Batches) -> None:
         self.batches, self.length = batches, max(MIN_STEPS_PER_CALL, batches.per_epoch)
-        B = backend_of(batches.X)
-
-        def steps(model: Any, states: list[Any], data: tuple[Array | None, ...], ahead: tuple, count: Array) -> tuple:
-            def once(carry: tuple, each: tuple) -> tuple:
-                number, rows, draws = each
-                if batches.draws_on_device:
-                    draws = batches.device_draws(data[0], number)
-                model, states, info = step(*carry, batches.of(data, rows, draws))
-                return (model, states), info
-
-            return B.repeat(once, (model, states), ahead, count)
-
-        self._run = B.compile(steps)
+        self._run = backend_of(batches.X).compile(partial(_take_steps, step, batches.size, batches.device_seed))
 
     def to(self, first: int, last: int) -> int:
         """Return the last step of a call that starts at step `first`: the end of the epoch, but at most `last`."""
@@ -235,6 +224,32 @@ class Epochs:
         drawn = [batches.host_draws(step) for step in steps]
         parts = ({name: stacked([one[i][name] for one in drawn]) for name in drawn[0][i]} for i in range(2))
         return stacked([np.asarray(step) for step in steps]), rows, Draws(*parts)
+
+
+def _take_steps(
+    step: Step,
+    size: int,
+    device_seed: int | None,
+    model: Any,
+    states: list[Any],
+    data: tuple[Array | None, ...],
+    ahead: tuple[Array, Array | None, Draws],
+    count: Array,
+) -> tuple[Any, dict[str, Array]]:
+    """Take `count` steps with these numbers, rows and draws, on batches of `size` rows of the data.
+
+    With `device_seed`, the noise is drawn on the device.
+    """
+
+    def once(carry: tuple, each: tuple) -> tuple:
+        number, rows, draws = each
+        model, states = carry
+        if device_seed is not None:
+            draws = draw_on_device(model._draws, data[0], device_seed, number, size)
+        model, states, info = step(model, batch_of(data, rows, draws, size), states)
+        return (model, states), info
+
+    return backend_of(data[0]).repeat(once, (model, states), ahead, count)
 
 
 def check_loops(X: Array, callbacks: list[Any]) -> None:

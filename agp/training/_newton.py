@@ -8,7 +8,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -182,9 +181,8 @@ def _by_vectors(g: Vector, A: Information) -> Solver:
 # -- the search --------------------------------------------------------------------------------------------------------
 
 
-@cache
-def _compile_expand(B: Any) -> Callable[..., Any]:
-    return B.compile(lambda model, batch, scales: model._expand(batch, scales))
+def _expand(model: Any, batch: Batch, scales: dict[str, Array]) -> Any:
+    return model._expand(batch, scales)
 
 
 class Expanded(NamedTuple):
@@ -220,7 +218,7 @@ class Evidence:
         self._places = {leaf.name: place for leaf, place in places}
         self._priors = assign_priors(model) if model.priors else []
         self._roundoff = float(backend_of(batch.X).xp.finfo(batch.X.dtype).eps)
-        expand, first = _compile_expand(backend_of(batch.X)), self.coordinates.leaves[0].value
+        expand, first = backend_of(batch.X).compile(_expand), self.coordinates.leaves[0].value
         waits = backend_of(first).reading_waits(first)
         self._expand = (lambda *given: speculate(lambda: expand(*given), first)[0]) if waits else expand
 

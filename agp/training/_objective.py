@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,18 +177,8 @@ class Objective:
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
         self.aside: list[Report] = []  # reports of callbacks
-        states = [update.init(model) for update in inner]
-
-        def evaluated(model: Any, batch: Batch, states: list[Any]) -> tuple[Array, dict[str, Array], Any, list[Array]]:
-            unfinished = []
-            for update, state in zip(inner, states, strict=True):
-                model, _, info = update(model, batch, state)
-                unfinished += [info["unfinished"]] if "unfinished" in info else []
-            bound, raw_bar = gradient_of_batch(model, batch, gradient, memory=memory)
-            return bound, raw_bar, model, unfinished
-
-        self._evaluated = backend_of(batch.X).compile(evaluated)
-        self._rest = batch, states
+        self._evaluated = backend_of(batch.X).compile(partial(_evaluate, tuple(inner), gradient, memory))
+        self._rest = batch, [update.init(model) for update in inner]
 
     def limits(self, start: Vector) -> tuple[Vector, Vector]:
         """Return lower and upper bounds [n] on the vector, which a start outside of them widens.
@@ -259,6 +249,18 @@ class Objective:
 
     def _reject(self, reason: str) -> None:
         self.rejections[reason] += 1
+
+
+def _evaluate(
+    inner: Sequence[Update], gradient: GradientMode, memory: float | None, model: Any, batch: Batch, states: list[Any]
+) -> tuple[Array, dict[str, Array], Any, list[Array]]:
+    """Apply the inner updates; return the bound, its gradient, the model, and which updates were ended by a limit."""
+    unfinished = []
+    for update, state in zip(inner, states, strict=True):
+        model, _, info = update(model, batch, state)
+        unfinished += [info["unfinished"]] if "unfinished" in info else []
+    bound, raw_bar = gradient_of_batch(model, batch, gradient, memory=memory)
+    return bound, raw_bar, model, unfinished
 
 
 # -- logarithms of positive leaves v = log(1 + exp(raw)) --------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A training run: its state, its steps, checks of the numbers, and checkpoints."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +65,13 @@ class Run:
                 "data": batches.fingerprint(),
             }
             self._resume(path)
-        self._apply = batches.backend.compile(self._apply_updates)
-        self.epochs = Epochs(self._apply_updates, batches) if on_device else None
+        step = partial(apply_updates, tuple(updates))
+        self._apply = batches.backend.compile(step)
+        self.epochs = Epochs(step, batches) if on_device else None
         graphs = graphs and not on_device and batches.backend.captures(batches.reference)
-        self.graph = StepGraph(self._apply_updates, batches, self.step) if graphs else None
+        self.graph = StepGraph(step, batches, self.step) if graphs else None
 
     # -- steps ------------------------------------------------------------------------------------------------------
-
-    def _apply_updates(self, model: Any, states: list[Any], batch: Batch) -> tuple[Any, list, dict]:
-        return apply_updates(self.updates, model, batch, states)
 
     def advance_to(self, steps: int, callbacks: list[Callback], tracker: Tracker | None, checkpoint_every: int) -> None:
         """Take steps until `steps` are done or a callback returns True."""
@@ -165,7 +164,7 @@ class Run:
         """Take a step with guessed branches, and check the guesses at its end; after a wrong guess, pause guessing."""
 
         def once() -> tuple[Any, list, dict]:
-            model, states, info = self._apply(self.model, self.states, batch)
+            model, states, info = self._apply(self.model, batch, self.states)
             return *tree.make_contiguous(model, states), info  # as if loaded, so that resumed runs round equally
 
         if self.step < self.wary_until:

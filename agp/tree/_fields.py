@@ -63,9 +63,9 @@ is_model_class: Callable[[type], bool] = FIELDS.__contains__
 """Whether a class was made by `model`."""
 
 
-def leaf_fields(cls: type, /) -> frozenset[str]:
-    """Return the names of a model class's fields that hold arrays."""
-    return frozenset(field.name for field in FIELDS[cls] if field.role is not None)
+def leaf_fields(cls: type, role: str | None = None, /) -> frozenset[str]:
+    """Return the names of a model class's fields that hold arrays, or of those with one role."""
+    return frozenset(x.name for x in FIELDS[cls] if (x.role is not None if role is None else x.role == role))
 
 
 def fields_of(x: Any) -> tuple[Field, ...]:

@@ -8,12 +8,13 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Backend, backend_of
 from agp.bounds import Batch
+from agp.checks import as_number
 from agp.gradient import GradientMode, check_mode, gradient_of_batch
 from agp.priors import check_priors, held_leaves, limits_of, restrict
 from agp.tree import LOWER
 from agp.updates._base import Info, Moved, State
 from agp.updates._natural import root_steps, stepping_leaves
-from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at
+from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at, settle_numbers
 
 OTHER_LEAVES = "other leaves"
 """The name in the state for leaves without a group; it differs from every leaf name."""
@@ -47,9 +48,9 @@ class Group:
         if not callable(self.rate):
             check_rate("rate", self.rate)
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
-            if beta != 0.0:
+            if as_number(beta) != 0.0:
                 check_share(name, beta, one=False)
-            object.__setattr__(self, name, float(beta))  # a NumPy scalar would promote float32 arrays to float64
+        settle_numbers(self, "rate", "beta1", "beta2")
         if self.plateau is not None:
             if not isinstance(self.plateau, Plateau):
                 raise TypeError(
@@ -113,12 +114,12 @@ class Adam:
         if not isinstance(self.groups, Mapping):
             raise TypeError(f"groups is {self.groups!r}, but must be a dictionary such as {{'kernel.*': Group(1e-3)}}.")
         check_rate("epsilon", self.epsilon)
-        object.__setattr__(self, "epsilon", float(self.epsilon))  # not a NumPy scalar, as in `Group`
         if self.natural is not None:
             check_step(self.natural, "a natural-gradient")
         for pattern, group in self._all_groups.items():
             if not isinstance(group, Group):
                 raise TypeError(f"the group {pattern!r} is {group!r}, but must be a Group, such as Group(1e-3).")
+        settle_numbers(self, "rate", "epsilon", "natural")
 
     @cached_property
     def _entries(self) -> tuple[str, ...]:

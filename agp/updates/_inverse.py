@@ -24,6 +24,7 @@ from agp.posteriors import InverseOwner, Posterior
 from agp.processes import Process
 from agp.repairs import report
 from agp.updates._base import Info, Moved, State, class_names
+from agp.updates._schedules import check_rate, settle_numbers
 
 TOLERANCE = 5e-3
 """The tolerance of the residual in models with one layer."""
@@ -79,10 +80,11 @@ class VarianceGap:
     Parameters
     ----------
     per_datum
-        Whether to divide the loss by N. If true, the tolerance is a limit on the average loss per row.
+        Whether to divide the loss by N. If true, the tolerance is a limit on the average loss per row, as in the code
+        of the paper's authors. If false, it is a limit on the loss of all rows, as in the paper.
 
     Source: the criterion based on predictive variances in Cortinovis et al., "Inverse-free sparse variational Gaussian
-    processes", where it is an average over the batch.
+    processes", where it is a sum over all rows.
     """
 
     per_datum: bool = False
@@ -167,6 +169,9 @@ class InverseUpdate:
     precision: str | None = None
 
     def __post_init__(self) -> None:
+        if self.tolerance is not None:
+            check_rate("tolerance", self.tolerance)
+            settle_numbers(self, "tolerance")
         if self.precision is not None and self.precision not in PRECISIONS:
             raise ValueError(
                 f"precision is {self.precision!r}, but must be None or one of {', '.join(map(repr, PRECISIONS))}."

@@ -13,7 +13,7 @@ from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.posteriors import KeepsSums, NaturalSteps, Posterior, RootSteps, SiteHolder
 from agp.repairs import collect_reports, propagate_reports
 from agp.updates._base import Info, Moved, State, class_names, leaves_of
-from agp.updates._schedules import Rate, check_step, rate_at
+from agp.updates._schedules import Rate, check_step, rate_at, settle_numbers
 
 SHORTENED = 40
 """The maximum number of times that a step is halved before it is skipped."""
@@ -67,6 +67,7 @@ class NaturalGradient:
 
     def __post_init__(self) -> None:
         check_step(self.rate, "a natural-gradient")
+        settle_numbers(self, "rate")
         check_choice("coordinates", self.coordinates, ("natural", "root"))
 
     @staticmethod
@@ -270,6 +271,7 @@ class SiteStep:
 
     def __post_init__(self) -> None:
         check_step(self.rate, "a site")
+        settle_numbers(self, "rate")
 
     def applies(self, model: Any, /) -> bool:
         """Return whether the model has sites."""

@@ -13,7 +13,7 @@ from agp.repairs import report
 from agp.updates._at_rows import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals
 from agp.updates._base import Info, Moved, Repeat, State, class_names, leaves_of
 from agp.updates._natural import NaturalGradient
-from agp.updates._schedules import check_rate
+from agp.updates._schedules import check_rate, settle_numbers
 
 ROUNDING = 20.0
 """Changes of the bound up to this many units of eps |bound| count as rounding errors."""
@@ -90,6 +90,7 @@ class OptimalPosterior:
 
     def __post_init__(self) -> None:
         check_rate("tolerance", self.tolerance)
+        settle_numbers(self, "tolerance")
         check_whole("max_steps", self.max_steps)
 
     @staticmethod

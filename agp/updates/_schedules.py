@@ -1,42 +1,69 @@
 """Learning rates that change with the step count, or when the bound stops improving."""
 
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from agp.backend import Array, Backend, backend_of
-from agp.checks import check_whole
+from agp.backend import Array, Backend, backend_of, backend_of_type
+from agp.checks import as_number, check_whole
 
 Rate: TypeAlias = float | Callable[[Array], Array]
 """A learning rate, or a function that takes the number of earlier steps (0-d) and returns the learning rate."""
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
 def check_rate(name: str, value: Any) -> None:
     """Raise ValueError unless the value is a finite, non-negative number."""
-    if not _is_number(value) or not 0.0 <= value < float("inf"):
+    if not 0.0 <= as_number(value) < float("inf"):
         raise ValueError(f"{name} is {value!r}, but must be a finite number, 0 or greater.")
 
 
 def check_share(name: str, value: Any, *, one: bool) -> None:
     """Raise ValueError unless the value lies in (0, 1), or in (0, 1] if `one` is true."""
-    if not _is_number(value) or not 0.0 < value <= 1.0 or (value == 1.0 and not one):
+    number = as_number(value)
+    if not 0.0 < number <= 1.0 or (number == 1.0 and not one):
         raise ValueError(f"{name} is {value!r}, but must be above 0 and {'at most' if one else 'below'} 1.")
 
 
 def check_step(rate: Any, what: str) -> None:
     """Raise ValueError unless the rate is a function, or a number in (0, 1]."""
-    if not callable(rate) and not (_is_number(rate) and 0.0 < rate <= 1.0):
+    if not callable(rate) and not 0.0 < as_number(rate) <= 1.0:
         raise ValueError(f"the rate of {what} step is {rate!r}, but must be in (0, 1].")
 
 
+def settle_numbers(owner: Any, *names: str) -> None:
+    """Convert fields of a frozen dataclass that hold scalars of an array library to floats.
+
+    An array of another library could not be multiplied by arrays of the model's library, and a NumPy scalar would
+    promote float32 arrays to float64.
+    """
+    for name in names:
+        value = vars(owner)[name]
+        if value is not None and not callable(value) and type(value) not in (int, float):
+            object.__setattr__(owner, name, as_number(value))
+
+
 def rate_at(rate: Rate, count: Array) -> Array | float:
-    """Return the learning rate after `count` steps."""
-    return rate(count) if callable(rate) else float(rate)  # a NumPy scalar would promote float32 arrays to float64
+    """Return the learning rate after `count` steps: a number, or a 0-d array like `count`.
+
+    Raises
+    ------
+    TypeError
+        If a schedule returns anything else than a number or a 0-d array.
+    """
+    if not callable(rate):
+        return float(rate)
+    found: Any = rate(count)
+    B = backend_of(count)
+    if backend_of_type(type(found)) is not B:
+        number = as_number(found)
+        if number != number and not isinstance(found, float):
+            raise TypeError(f"the schedule {rate!r} returned {found!r}, but must return a number or a 0-d array.")
+        return number
+    if found.shape != ():
+        raise TypeError(
+            f"the schedule {rate!r} returned an array of shape {tuple(found.shape)}, but must return a 0-d array."
+        )
+    return found if found.dtype == count.dtype else B.xp.astype(found, count.dtype)
 
 
 @dataclass(frozen=True)
@@ -54,6 +81,7 @@ class delayed:  # noqa: N801 - used like a function
     def __post_init__(self) -> None:
         if not callable(self.rate):
             check_rate("the delayed rate", self.rate)
+        settle_numbers(self, "rate")
         check_whole("start", self.start, least=0)
 
     def __call__(self, count: Array, /) -> Array:
@@ -78,6 +106,7 @@ class linear:  # noqa: N801
     def __post_init__(self) -> None:
         check_rate("start", self.start)
         check_rate("end", self.end)
+        settle_numbers(self, "start", "end")
         check_whole("steps", self.steps)
 
     def __call__(self, count: Array, /) -> Array:
@@ -108,6 +137,7 @@ class exponential:  # noqa: N801
         check_share("factor", self.factor, one=True)
         check_whole("every", self.every)
         _check_floor(self.floor, self.rate)
+        settle_numbers(self, "rate", "factor", "floor")
 
     def __call__(self, count: Array, /) -> Array:
         """Return the rate after `count` steps, as a 0-d array."""
@@ -131,7 +161,7 @@ class stepped(exponential):  # noqa: N801
 
 def _check_floor(floor: Any, rate: Any) -> None:
     check_rate("floor", floor)
-    if floor > rate:
+    if as_number(floor) > as_number(rate):
         raise ValueError(
             f"floor is {floor!r}, but must be at most the rate {rate!r}; choose a lower floor or a higher rate."
         )
@@ -168,6 +198,7 @@ class Plateau:
         check_share("factor", self.factor, one=False)
         check_whole("patience", self.patience)
         check_rate("floor", self.floor)
+        settle_numbers(self, "factor", "floor")
 
     def check_rate(self, rate: Rate) -> None:
         """Raise ValueError if the rate is a number below the floor."""

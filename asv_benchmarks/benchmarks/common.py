@@ -1,8 +1,11 @@
 """Functions for all benchmarks: backends as parameters, reproducible problems, and waiting for the device.
 
-asv runs each set of parameters in a new process, which imports all libraries. By default, each axis therefore has a few
-values only. They include each method, backend, gradient mode and precision. ``AGP_BENCH=all`` runs the full product,
-which takes hours. With ``AGP_BENCH_CLOCK=processor``, steps are timed by CPU time, which is useful on a busy CPU.
+asv runs each set of parameters in a new process, which imports agp and the library of the benchmark. In each of asv's
+own environments, ``AGP_BENCH_LIBRARY`` is the library whose benchmarks are run there; the others are skipped.
+
+By default, each axis has a few values only. They include each method, backend, gradient mode and precision.
+``AGP_BENCH=all`` runs the full product, which takes hours. With ``AGP_BENCH_CLOCK=processor``, steps are timed by CPU
+time, which is useful on a busy CPU.
 """
 
 import importlib.util
@@ -19,6 +22,9 @@ import numpy as np
 
 WHOLE = os.environ.get("AGP_BENCH") == "all"
 """Whether all values of all axes are run."""
+
+LIBRARY = os.environ.get("AGP_BENCH_LIBRARY", "")
+"""The library whose benchmarks are run; all installed ones if it is empty."""
 
 TIMER = time.process_time if os.environ.get("AGP_BENCH_CLOCK") == "processor" else timeit.default_timer
 """Timer of steps: wall-clock time, or CPU time, which other processes do not affect but which ignores a GPU."""
@@ -49,12 +55,19 @@ def installed(library):
     return importlib.util.find_spec(library) is not None
 
 
+def skip_elsewhere(library="numpy"):
+    """Raise NotImplementedError, which makes asv skip the benchmark, in an environment of another library."""
+    if LIBRARY not in ("", library):
+        raise NotImplementedError
+
+
 def backend_or_skip(name, gradient="closed-form"):
     """Return a backend and its device, or raise NotImplementedError, which makes asv skip the benchmark."""
     from agp.backend import get_backend
     from agp.errors import BackendError
 
     library, _, device = name.partition(":")
+    skip_elsewhere(library)
     if not installed(library) or (name in ACCELERATED and shutil.which("nvidia-smi") is None):
         raise NotImplementedError  # avoid an import that takes seconds
     try:

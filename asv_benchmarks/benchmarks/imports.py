@@ -5,6 +5,8 @@ import statistics
 import subprocess
 import sys
 
+from .common import skip_elsewhere
+
 PROGRAMS = {
     "numpy": "import numpy",
     "agp": "import agp",
@@ -26,6 +28,9 @@ class Import:
     params = list(PROGRAMS)
     param_names = ["what"]
 
+    def setup(self, what):
+        skip_elsewhere()
+
     def time_import(self, what):
         subprocess.run([sys.executable, "-c", PROGRAMS[what]], check=True)
 
@@ -37,6 +42,9 @@ class Ratio:
     param_names = ["what"]
     unit = "times import numpy"
     timeout = 300
+
+    def setup(self, what):
+        skip_elsewhere()
 
     def track_ratio(self, what):
         pairs = [(_seconds(PROGRAMS[what]), _seconds(PROGRAMS["numpy"])) for _ in range(15)]

@@ -1,6 +1,6 @@
 """Nearest rows: the search, the evidence, Newton's method for training, and predictions."""
 
-from .common import TIMER, axis, backend_or_skip, problem
+from .common import TIMER, axis, backend_or_skip, problem, skip_elsewhere
 
 BACKENDS = axis(["numpy", "torch", "jax", "torch:cuda", "cupy"], "numpy")
 
@@ -13,6 +13,7 @@ class Search:
     timer = TIMER
 
     def setup(self, columns, neighbours):
+        skip_elsewhere()
         import numpy as np
 
         from agp.neighbours import NeighbourSearch

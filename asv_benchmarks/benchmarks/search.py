@@ -3,7 +3,7 @@
 A fit evaluates the evidence on several numbers of rows, so both the number of evaluations and the time are tracked.
 """
 
-from .common import TIMER, axis, backend_or_skip, problem
+from .common import TIMER, axis, backend_or_skip, problem, skip_elsewhere
 
 BACKENDS = axis(["numpy", "torch", "jax", "torch:cuda", "cupy"], "numpy")
 LIKELIHOODS = ["gaussian", "poisson"]
@@ -89,6 +89,7 @@ class Table:
     timeout = 600
 
     def setup(self, shape, likelihood):
+        skip_elsewhere()
         from agp.estimators import GPRegressor
 
         self.estimator = GPRegressor(likelihood=likelihood, random_state=0, hyperparameters="mode")
@@ -116,6 +117,7 @@ class Classes:
     number = 1
 
     def setup(self, classes, rows):
+        skip_elsewhere()
         import numpy as np
 
         import agp
@@ -148,6 +150,7 @@ class FewRows:
     number = 1
 
     def setup(self, rows):
+        skip_elsewhere()
         import agp
 
         self.X, self.y = table(rows, 10)

@@ -27,13 +27,13 @@ class Table:
         if method == "gpr" and num_inducing != self.params[2][0]:
             raise NotImplementedError  # the method has no inducing inputs, so one size is enough
         os.environ.setdefault("XLA_FLAGS", ONE_THREAD)  # otherwise JAX uses all cores, and their times add up
+        self.B, device = backend_or_skip(backend)
         if backend == "torch":
             import torch
 
             torch.set_num_threads(1)
         self.stepping = Stepping(method, backend, "closed-form", "float64", num_inducing).warm()
         self.model = self.stepping.model
-        self.B, device = backend_or_skip(backend)
         self.X, _ = problem(self.B, device, rows=1024)
 
     def time_step(self, method, backend, num_inducing):

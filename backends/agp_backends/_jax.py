@@ -4,9 +4,8 @@ The plug-in respects the user's JAX settings. Without ``jax_enable_x64``, float6
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache, partial, wraps
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import jax
@@ -19,12 +18,11 @@ from agp import tree
 from agp.backend import Array, Backend, ClosedForm, Pullback
 from agp.errors import BackendError
 from agp.random import Noise
-from agp.repairs import Report, collect_reports, pack_reports, propagate_reports
+from agp.repairs import collect_reports, propagate_reports
 from agp_backends._cuda import whole_block
-from agp_backends._jax_devices import bind_device, is_on_cpu, list_devices, memory_of, name_of, platform_of
+from agp_backends._jax_devices import is_on_cpu, list_devices, memory_of, name_of, platform_of
+from agp_backends._jax_programs import compile_shared
 from agp_backends._jax_traces import (
-    OUTERMOST,
-    current_trace,
     kinds_of,
     numbers_of,
     pass_reports_on,
@@ -37,10 +35,6 @@ from agp_backends._threads import one_thread
 
 FLOATS = "real floating"
 THREADS = one_thread("blas")  # on a CPU, JAX factorises matrices with SciPy's LAPACK
-
-QUICK_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-"""XLA options for a CPU: they disable the fusion emitters, which take a quarter of the compilation time without
-speeding up the code."""
 
 
 class JaxBackend(Backend):
@@ -84,6 +78,15 @@ class JaxBackend(Backend):
 
     def enable_float64(self) -> None:
         jax.config.update("jax_enable_x64", True)
+
+    @contextlib.contextmanager
+    def float64_context(self) -> Iterator[None]:
+        before = jax.config.jax_enable_x64
+        self.enable_float64()
+        try:
+            yield
+        finally:
+            jax.config.update("jax_enable_x64", before)
 
     def to_numpy(self, x: Array, /) -> Any:
         return np.asarray(x)
@@ -261,22 +264,7 @@ class JaxBackend(Backend):
         return evaluated
 
     def compile(self, f: Callable, /) -> Callable:
-        @wraps(f)  # for the name in JAX's logs and profiles
-        def recorded(*args: Any) -> tuple[Any, list[Report]]:
-            value, reports = with_reports(f)(*args)
-            return value, pack_reports(reports)
-
-        # results of a compiled step are committed to a device; uncommitted arguments would compile it twice
-        quick = jax.jit(recorded, compiler_options=QUICK_OPTIONS) if _takes(**QUICK_OPTIONS) else jax.jit(recorded)
-        anywhere, on_cpu = pass_reports_on(jax.jit(recorded)), pass_reports_on(quick)
-
-        def compiled(*args: Any) -> Any:
-            if current_trace() != OUTERMOST or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args)):
-                return anywhere(*args)  # inside another transformation, its options apply
-            bound = jax.tree.map(bind_device, args)
-            return (on_cpu if is_on_cpu(bound) else anywhere)(*bound)
-
-        return compiled
+        return compile_shared(f)
 
     # -- gradients --------------------------------------------------------------------------------------------------
 
@@ -367,18 +355,6 @@ def _cholesky_tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
     solve = jax.scipy.linalg.solve_triangular
     dS = xp.tril(solve(safe, solve(safe, dA, lower=True).mT, lower=True))
     return L, safe @ (dS - 0.5 * dS * xp.eye(L.shape[-1], dtype=L.dtype))
-
-
-@cache
-def _takes(**options: Any) -> bool:
-    """Whether this version of JAX accepts all these options, and the user has set none of them."""
-    if any(name in os.environ.get("XLA_FLAGS", "") for name in options):
-        return False
-    try:
-        jax.jit(lambda: 0, compiler_options=options).lower().compile()
-    except (TypeError, RuntimeError):  # no such argument, no such option
-        return False
-    return True
 
 
 def _as_residual(pullback: Callable, value: Array) -> Callable:

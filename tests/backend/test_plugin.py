@@ -50,6 +50,36 @@ class ToyBackend(Backend):
         return xp.asarray(getattr(scipy.special, name)(np.asarray(x)))
 '''
 
+METHODS_PROGRAM = """
+import json, sys
+import numpy as np
+import agp
+
+data, found = np.load(sys.argv[1]), {}
+X, y = (agp.to_backend(data[name], "toyarrays") for name in ("X", "y"))
+for name, build in {
+    "GPR": lambda X, y: agp.GPR.from_data(X, y),
+    "SGPR": lambda X, y: agp.SGPR.from_data(X, y, num_inducing=6),
+    "TVGP": lambda X, y: agp.TVGP.from_data(X, y),
+    "SOLVEGP": lambda X, y: agp.SOLVEGP.from_data(X, y, num_inducing=4, num_orthogonal=3),
+    "VIF": lambda X, y: agp.VIF.from_data(X, y, num_inducing=4, neighbours=3),
+    "CGGP": lambda X, y: agp.CGGP.from_data(X, y),
+    "deep": lambda X, y: agp.DeepGP.from_data(X, y, num_inducing=4),
+    "StudentT": lambda X, y: agp.SVGP.from_data(X, y, num_inducing=6, likelihood=agp.StudentT()),
+}.items():
+    model, host = build(X, y), build(data["X"], data["y"])
+    bounds = float(model.bound(X, y)[0]), float(host.bound(data["X"], data["y"])[0])
+    trained = agp.fit(model, X, y, tolerance=0.5).model
+    assert float(trained.bound(X, y)[0]) > bounds[0]
+    prediction = trained.predict(X, observed=True)
+    assert type(prediction.mean).__module__.startswith("toyarrays")
+    agp.save(trained, sys.argv[2])
+    again = agp.to_backend(agp.load(sys.argv[2]), "toyarrays").predict(X, observed=True)
+    apart = np.max(np.abs(agp.to_numpy(again.mean) - agp.to_numpy(prediction.mean)))
+    found[name] = [*bounds, float(apart)]
+print(json.dumps(found))
+"""
+
 PROGRAM = """
 import json, sys
 import numpy as np
@@ -133,3 +163,28 @@ except agp.errors.BackendError as error:
     print(error)
 """
     assert "unknown backend 'toyarrays'; choose from" in _python(environment, "-c", program)
+
+
+@pytest.mark.long
+def test_methods_of_every_kind_begin_train_predict_and_are_saved(environment, tmp_path):
+    X, y = toy_data(24)
+    np.savez(tmp_path / "data.npz", X=X, y=y)
+    arguments = ("-W", "ignore", "-c", METHODS_PROGRAM, str(tmp_path / "data.npz"), str(tmp_path / "model.safetensors"))
+    for there, host, apart in json.loads(_python(environment, *arguments)).values():
+        assert there == pytest.approx(host, rel=1e-8)
+        assert apart < 1e-9
+
+
+@pytest.mark.long
+def test_the_plug_in_of_the_page_suffices(environment, tmp_path):
+    page = (Path(__file__).parents[2] / "docs/extending/backend.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0].replace("arrlib", "toyarrays").replace("Arrlib", "Toy")
+    (tmp_path / "toyarrays_agp.py").write_text(code)
+    with (tmp_path / "toyarrays/__init__.py").open("a") as library:
+        library.write("\nfrom ._array_object import Array\n")
+    X, y = toy_data(24)
+    np.savez(tmp_path / "data.npz", X=X, y=y)
+    arguments = ("-W", "ignore", "-c", METHODS_PROGRAM, str(tmp_path / "data.npz"), str(tmp_path / "model.safetensors"))
+    for there, host, apart in json.loads(_python(environment, *arguments)).values():
+        assert there == pytest.approx(host, rel=1e-8)
+        assert apart < 1e-9

@@ -11,7 +11,9 @@ from agp.methods import METHODS
 
 sys.path.append(str(Path(__file__).parents[2] / "asv_benchmarks"))
 
-from benchmarks import common, launches, search, stepping, steps
+from benchmarks import common, imports, launches, neighbours, search, stepping, steps, table
+
+FOLDER = Path(__file__).parents[2] / "asv_benchmarks"
 
 
 def test_every_method_is_benchmarked():
@@ -50,6 +52,38 @@ def test_what_is_not_installed_is_skipped():
         common.backend_or_skip("abacus")
     with pytest.raises(NotImplementedError):
         common.backend_or_skip("numpy", "autodiff")
+
+
+def test_an_environment_of_a_library_skips_the_others(monkeypatch):
+    monkeypatch.setattr(common, "LIBRARY", "torch")
+    skipped = [
+        lambda: common.backend_or_skip("numpy"),
+        lambda: search.Table().setup((20, 5), "gaussian"),
+        lambda: search.FewRows().setup(20),
+        lambda: imports.Import().setup("numpy"),
+        lambda: neighbours.Search().setup(3, 60),
+        lambda: table.Table().setup("wsvgp", "jax", 128),
+    ]
+    for setup in skipped:
+        with pytest.raises(NotImplementedError):
+            setup()
+    monkeypatch.setattr(common, "LIBRARY", "numpy")
+    assert common.backend_or_skip("numpy")[1] == "cpu"
+    with pytest.raises(NotImplementedError):
+        common.backend_or_skip("torch")
+
+
+def test_each_library_has_an_environment_of_its_own():
+    text = (FOLDER / "asv.conf.json").read_text()
+    conf = json.loads("".join(line for line in text.splitlines() if not line.strip().startswith("//")))
+    assert "exclude" not in conf
+    environments = [conf["matrix"], *conf["include"]]
+    named = [env["env_nobuild"]["AGP_BENCH_LIBRARY"] for env in environments]
+    assert named == [["numpy"], "torch", "jax"]
+    libraries = [{"torch", "jax", "cupy"} & env["req"].keys() for env in environments]
+    assert libraries == [set(), {"torch"}, {"jax"}]
+    pinned = dict(line.split("==") for line in (FOLDER.parent / "constraints.txt").read_text().split() if "==" in line)
+    assert conf["include"][0]["req"]["torch"] == pinned["torch"]
 
 
 def test_torch_counts_what_is_computed():
