@@ -13,6 +13,7 @@ from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._periodic import Periodic, Seasonal
 from agp.kernels._projected import Projected
 from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
+from agp.kernels._terms import terms_of
 from agp.kernels._warped import Warped
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "check_per_column",
     "features_of",
     "per_column",
+    "terms_of",
 ]
 
 # for other subpackages
@@ -52,4 +54,5 @@ from agp.kernels._by_name import KERNELS, kernel_or_auto, parse_kernel
 from agp.kernels._on_sphere import AXES, place_columns
 from agp.kernels._relevance import pair_rows, variance_shares
 from agp.kernels._stacks import count_settings
+from agp.kernels._terms import columns_of, kernel_text
 from agp.kernels._warped import Warp

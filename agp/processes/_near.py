@@ -11,6 +11,7 @@ follow.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
@@ -28,7 +29,7 @@ from agp.bounds import (
 )
 from agp.chunking import cached_rows, row_ranges, rows_within, tile_rows
 from agp.inducing import Inducing
-from agp.kernels import Kernel
+from agp.kernels import Kernel, terms_of
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_jitter, cholesky, covariance_with, default_jitter, identity
 from agp.means import Mean
@@ -38,6 +39,7 @@ from agp.processes._further import refuse_data
 from agp.processes._near_paths import NearPaths
 from agp.processes._of_data import HoldsRows, no_pullback
 from agp.processes._paths import Paths
+from agp.processes._terms import Terms, join_terms, names_of_terms
 from agp.random import generator
 
 
@@ -370,6 +372,41 @@ class NearestNeighbours(HoldsRows):
         if rows is None:
             return self._own_features(factor, X)[0]
         return backend_of(X).rows_at(factor.features, rows)
+
+    def name_terms(self, columns: Sequence[str] = (), /) -> tuple[str, ...]:
+        return names_of_terms(self.kernel, self.mean_function, columns)
+
+    def project_terms(self, factor: Any, X: Array, /) -> Terms:
+        xp = backend_of(X).xp
+        sets = self.search.nearest(X, self.count, memory=self.memory)
+        floats = self._floats_per_group * (1 + len(terms_of(self.kernel)))
+        rows = row_ranges(X.shape[0], cached_rows(floats, X))
+        found = [self._project_terms(factor, X[i:j, :], sets[i:j, :]) for i, j in rows]
+        mean, covariance = (xp.concat(list(several), axis=0) for several in zip(*found, strict=True))
+        return mean, covariance
+
+    def _project_terms(self, factor: NearFactor, X: Array, sets: Array) -> Terms:
+        B, terms, k = backend_of(X), terms_of(self.kernel), sets.shape[1]
+        xp, own = B.xp, self._own_features(factor, X)[0]
+        group, noise, F = self._group(factor, X, sets, own)
+        found = condition_on_neighbours(self.kernel, group, noise, None, F)[0]
+        prior = xp.stack([term.diag(X)[0] for term in terms], axis=-1)
+        cross = [term.grouped_covariance(group[:, :k, :], group[:, k:, :])[0][:, :, 0] for term in terms]
+        r, u, shared = xp.stack(cross, axis=-1), None, None  # [n, k, K]
+        if self.inducing is not None:
+            parts = self.inducing.cross_terms(self.kernel, X)
+            a = xp.stack([B.solve_triangular(factor.Lz, Kuf).mT for Kuf, _ in parts], axis=-1)  # [n, M, K]
+            near = F[:, :k, :]  # type: ignore[index]
+            r, u, shared = r - near @ a, a, a.mT @ a
+        W = found.solve(r)
+        residual = B.rows_at(factor.residual, xp.reshape(sets, (-1,)))
+        means, explained = xp.reshape(residual, (*sets.shape, self.outputs)).mT @ W, r.mT @ W
+        if u is not None:
+            u = u - near.mT @ W
+            half = B.solve_triangular(factor.root, xp.reshape(xp.permute_dims(u, (1, 0, 2)), (u.shape[1], -1)))
+            half = xp.permute_dims(xp.reshape(half, (u.shape[1], u.shape[0], -1)), (1, 0, 2))
+            means, explained = means + factor.mean.mT @ u, explained + shared - half.mT @ half  # type: ignore[union-attr]
+        return join_terms(means, prior, explained[:, None, :, :], self.mean_function(X)[0])
 
     def paths(self, factor: NearFactor, rng: Any, count: int, features: int, /) -> Paths:
         B = backend_of(self.X)
