@@ -1,6 +1,8 @@
 """The terms of sums of kernels, and kernels as text."""
 
 import dataclasses
+import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,11 +59,20 @@ def _text(kernel: Any, names: dict[int, str], at: tuple[int, ...] | None) -> str
     inside = vars(kernel).get("kernel")
     if inside is not None:
         kind = f"{kind}({_text(inside, names if at is None and not isinstance(kernel, Projected) else {}, None)})"
-    if isinstance(kernel, Seasonal) and kernel.period is not None and to_numpy(kernel.period).size == 1:
-        kind = f"{kind}({to_numpy(kernel.period).item():g})"
+    if isinstance(kernel, Seasonal):
+        kind += _period(kernel.period)
     if not at:
         return kind
     return f"{kind}.on({', '.join(str(names.get(d, d)) for d in at)})"
+
+
+def _period(period: Any) -> str:
+    """Return a period in parentheses; nothing if it is unknown, or differs between columns."""
+    if isinstance(period, numbers.Real):
+        return f"({period:g})"
+    if period is None or isinstance(period, Sequence) or math.prod(period.shape) != 1:
+        return ""
+    return f"({to_numpy(period).item():g})"
 
 
 def _columns(kernel: Any, at: tuple[int, ...]) -> set[int]:
