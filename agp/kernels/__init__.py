@@ -3,6 +3,7 @@
 from agp.kernels._active_dims import ActiveDims
 from agp.kernels._base import Kernel
 from agp.kernels._categories import Overlap, RandomEffects
+from agp.kernels._centred import Centred, additive
 from agp.kernels._composites import Product, Scaled, Sum
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Features, Waves, features_of
@@ -19,6 +20,7 @@ from agp.kernels._warped import Warped
 __all__ = [
     "RBF",
     "ActiveDims",
+    "Centred",
     "Constant",
     "Features",
     "Kernel",
@@ -41,6 +43,7 @@ __all__ = [
     "Warped",
     "Waves",
     "White",
+    "additive",
     "check_number",
     "check_per_column",
     "features_of",
