@@ -61,7 +61,7 @@ class Centred(Kernel):
 
     In a sum of functions of single columns, a constant can be moved from one function to another. If all functions are
     centred and the constant is a term of its own, each term has one meaning: the effect of its column, relative to the
-    average over the points. `additive` writes such a sum. Fractions of the variance of the sum then belong to the terms.
+    average over the points. `additive` writes such a sum.
 
     Parameters
     ----------
@@ -188,8 +188,8 @@ class Centred(Kernel):
             )
         if self.weights is not None and tuple(self.weights.shape) != shape[:1]:
             raise ValueError(
-                f"Centred has {count_of(shape[0], 'point')}, but weights of shape {tuple(self.weights.shape)}; pass one "
-                "weight for each point."
+                f"Centred has {count_of(shape[0], 'point')}, but weights of shape {tuple(self.weights.shape)}; pass "
+                "one weight for each point."
             )
 
 

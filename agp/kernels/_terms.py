@@ -42,7 +42,7 @@ def columns_of(kernel: Kernel, width: int, /) -> tuple[int, ...]:
     return tuple(sorted(_columns(kernel, tuple(range(width)))))
 
 
-def _text(kernel: Any, names: dict[int, str], at: tuple[int, ...] | None) -> str:
+def _text(kernel: Any, names: dict[int, Any], at: tuple[int, ...] | None) -> str:
     """Return the text of a kernel of the columns with the numbers `at`; None means all columns."""
     if isinstance(kernel, (Sum, Product)):
         parts = [_text(part, names, at) for part in kernel.parts]
@@ -51,6 +51,8 @@ def _text(kernel: Any, names: dict[int, str], at: tuple[int, ...] | None) -> str
         pairs = zip(kernel.parts, parts, strict=True)
         return " * ".join(f"({text})" if len(terms_of(part)) > 1 else text for part, text in pairs)
     if isinstance(kernel, ActiveDims):
+        if kernel.columns == tuple(range(len(names))):  # all of them
+            return _text(kernel.kernel, names, at)
         inner = kernel.columns if at is None else tuple(at[d] for d in kernel.columns)  # type: ignore[index]
         return _text(kernel.kernel, names, inner)  # type: ignore[arg-type]
     if isinstance(kernel, Scaled):
@@ -58,7 +60,8 @@ def _text(kernel: Any, names: dict[int, str], at: tuple[int, ...] | None) -> str
     kind = vars(type(kernel)).get("short_name", type(kernel).__name__.lower())
     inside = vars(kernel).get("kernel")
     if inside is not None:
-        kind = f"{kind}({_text(inside, names if at is None and not isinstance(kernel, Projected) else {}, None)})"
+        own = names if at is None else {i: names.get(d, d) for i, d in enumerate(at)}
+        kind = f"{kind}({_text(inside, {} if isinstance(kernel, Projected) else own, None)})"
     if isinstance(kernel, Seasonal):
         kind += _period(kernel.period)
     if not at:

@@ -45,6 +45,8 @@ class Components(NamedTuple):
     """The means [..., N, P, K], in the unit of the latent function."""
     covariance: Array
     """The covariances [..., N, P, K, K] of the components with each other, at the same row."""
+    columns: tuple[tuple[Any, ...], ...]
+    """The numbers of the input columns on which each component depends; none for a constant."""
 
     @property
     def variance(self) -> Array:
@@ -72,7 +74,11 @@ class Components(NamedTuple):
         xp = backend_of(self.mean).xp
         mean = xp.stack([_sum(self.mean, k) for _, k in everything], axis=-1)
         rows = [xp.stack([_sum(_sum(self.covariance, j), i) for _, j in everything], axis=-1) for _, i in everything]
-        return type(self)(tuple(name for name, _ in everything), mean, xp.stack(rows, axis=-2))
+        names, columns = tuple(name for name, _ in everything), tuple(self._columns(k) for _, k in everything)
+        return type(self)(names, mean, xp.stack(rows, axis=-2), columns)
+
+    def _columns(self, places: Sequence[int]) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(column for k in places for column in self.columns[k]))
 
     def _place(self, component: str | int) -> int:
         if isinstance(component, int) and 0 <= component < len(self.names):
@@ -102,7 +108,7 @@ def latent_terms(_: Any, process: Process, factor: Any, X: Array, /) -> tuple[Ar
     The rows are processed in blocks, since each of the K terms needs as much memory as f.
     """
     xp, n, S = backend_of(X).xp, X.shape[0], process.samples
-    block = -(-n // (len(process.name_terms()) + 1))
+    block = -(-n // (len(process.terms()) + 1))
     found = [process.project_terms(factor, X[i:j, :]) for i, j in row_ranges(n, block)]
     by_sample = ([xp.reshape(x, (S, -1, *x.shape[1:])) for x in several] for several in zip(*found, strict=True))
     mean, covariance = (xp.concat(parts, axis=1) for parts in by_sample)

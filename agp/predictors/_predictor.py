@@ -233,14 +233,16 @@ class Predictor(Scores):
 
         Source: Duvenaud, "Automatic model construction with Gaussian processes", 2014, section 2.3.
         """
-        names = self.processes[0].name_terms()
+        terms = self.processes[0].terms()
 
-        def found(terms: tuple[Array, Array], shares: Array | None, X: Array) -> tuple[Array, Array]:  # noqa: ARG001
-            mean, covariance = mixture_of_terms(terms, shares)
-            return mean[..., : len(names)], covariance[..., : len(names), : len(names)]
+        def found(moments: tuple[Array, Array], shares: Array | None, X: Array) -> tuple[Array, Array]:  # noqa: ARG001
+            mean, covariance = mixture_of_terms(moments, shares)
+            return mean[..., : len(terms)], covariance[..., : len(terms), : len(terms)]
 
         kinds = ("means of components", "covariances of components")
-        return Components(names, *self._in_chunks(found, X, memory, kinds, of=latent_terms, are_moments=True))
+        mean, covariance = self._in_chunks(found, X, memory, kinds, of=latent_terms, are_moments=True)
+        names, columns = zip(*terms, strict=True)
+        return Components(names, mean, covariance, columns)
 
     # -- joint ------------------------------------------------------------------------------------------------------
 

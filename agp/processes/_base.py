@@ -13,7 +13,7 @@ from agp.likelihoods import Likelihood
 from agp.processes._further import Place, condition_process, refuse_data
 from agp.processes._outputs import InputsOf, MultiOutput
 from agp.processes._paths import Paths
-from agp.processes._terms import Terms
+from agp.processes._terms import Moments, Term
 from agp.random import NO_DRAWS, Draws, draws_with_prefix
 
 SitePull = Callable[[Array, Array], dict[str, Any]]
@@ -127,19 +127,19 @@ class Process(MixedPrecision, MultiOutput):
         Raise TypeError if the process is not Gaussian.
         """
 
-    def name_terms(self, columns: Sequence[str] = (), /) -> tuple[str, ...]:
-        """Return the names of the terms f_1, f_2, ... of f, whose last is the mean function, if there is one.
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        """Return the terms f_1, f_2, ... of f, of which the last is the mean function, if there is one.
 
-        `columns` are the names of the input columns, by default their numbers. Raise TypeError if f is not a sum of
+        `names` are the names of the input columns, by default their numbers. Raise TypeError if f is not a sum of
         terms that are Gaussian processes.
         """
         self._refuse_terms()
 
-    def project_terms(self, factor: Any, X: Array, /) -> Terms:
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
         """Return the means [S N, P, K + 1] and covariances [S N, P, K + 1, K + 1] of the terms of f at X [N, D].
 
         The last term is the mean function, also if it is zero. The sums of these arrays over all terms are the means
-        and variances of `project`. Raise TypeError as `name_terms` does.
+        and variances of `project`. Raise TypeError as `terms` does.
         """
         self._refuse_terms()
 

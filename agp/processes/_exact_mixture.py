@@ -17,14 +17,14 @@ from agp.inducing import Points
 from agp.kernels import Constant, Kernel, terms_of
 from agp.likelihoods import Likelihood
 from agp.linalg import each_inverse, groups_of, noisy_cholesky, nonnegative
-from agp.means import Mean
+from agp.means import ConstantMean, Mean, ZeroMean
 from agp.posteriors import Exact, ExactFactor
 from agp.processes._base import Process
 from agp.processes._further import refuse_data
 from agp.processes._of_data import HoldsRows, no_pullback
 from agp.processes._paths import JoinedPaths, Paths
 from agp.processes._sparse import Sparse
-from agp.processes._terms import MEAN, Terms, common_names, covariance_of_terms, names_of_terms
+from agp.processes._terms import Moments, Term, common_terms, covariance_of_terms, describe_terms
 from agp.random import numbers_of_draws
 
 
@@ -171,13 +171,14 @@ class ExactMixture(HoldsRows):
 
     # -- terms ------------------------------------------------------------------------------------------------------
 
-    def name_terms(self, columns: Sequence[str] = (), /) -> tuple[str, ...]:
-        names = [names_of_terms(one.kernel, self.mean_function, columns) for one in self.settings]
-        names = common_names("the kernels of a mixture", names)
-        return names if self.level is None or MEAN in names else (*names, MEAN)
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        mean = ConstantMean(self.level) if self.level is not None else None
+        mean = mean if isinstance(self.mean_function, ZeroMean) else self.mean_function
+        found = [describe_terms(one.kernel, mean, self.width, names) for one in self.settings]
+        return common_terms("the kernels of a mixture", found)
 
-    def project_terms(self, factor: Any, X: Array, /) -> Terms:
-        self.name_terms()  # raises if the terms do not correspond
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
+        self.terms()  # raises if the terms do not correspond
         xp, h = backend_of(X).xp, self.mean_function(X)[0]
         found = [self._project_terms(*one, X) for one in zip(self.settings, factor, strict=True)]
         mean, covariance = (xp.concat(list(several), axis=0) for several in zip(*found, strict=True))
@@ -186,7 +187,7 @@ class ExactMixture(HoldsRows):
         both = (xp.reshape(x, (-1, *x.shape[2:])) for x in (mean, covariance))
         return next(both), next(both)
 
-    def _project_terms(self, one: Settings, factor: SettingsFactor, X: Array) -> Terms:
+    def _project_terms(self, one: Settings, factor: SettingsFactor, X: Array) -> Moments:
         """Return the moments [S, n, P, K + 1] and [S, n, P, K + 1, K + 1] at the settings of a kernel.
 
         The last term is the constant.

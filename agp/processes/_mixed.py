@@ -10,7 +10,7 @@ from agp.means import Mean, ZeroMean
 from agp.processes._base import Process, SitePull, Transformed, check_process
 from agp.processes._further import Place, refuse_data
 from agp.processes._paths import MixedPaths, Paths, mix_outputs, mix_outputs_pullback, weights_bar
-from agp.processes._terms import MEAN, Terms
+from agp.processes._terms import MEAN, Moments, Term, common_terms, describe_mean
 from agp.random import Draws, prefix_draws
 
 
@@ -113,11 +113,11 @@ class LinearMixing(Transformed):
     def project_covariance(self, factor: Any, X: Array, /) -> Array:
         return self.process.project_covariance(factor, X)
 
-    def name_terms(self, columns: Sequence[str] = (), /) -> tuple[str, ...]:
-        names = self.process.name_terms(columns)
-        return names if isinstance(self.mean_function, ZeroMean) or MEAN in names else (*names, MEAN)
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        inner, own = self.process.terms(names), describe_mean(self.mean_function, self.width)
+        return common_terms("the functions", [inner, (*(term for term in inner if term.name != MEAN), *own)])
 
-    def project_terms(self, factor: Any, X: Array, /) -> Terms:
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
         xp, W, h = backend_of(X).xp, self.weights, self.mean_function(X)[0]
         mean, covariance = self.process.project_terms(factor, X)
         mean = _mix_second(mean, W)

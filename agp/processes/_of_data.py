@@ -21,7 +21,7 @@ from agp.posteriors import FollowsInverse, Projected
 from agp.processes._base import MixedPrecision, SitePull, WithoutSites
 from agp.processes._further import refuse_data
 from agp.processes._paths import Paths, conditional_paths
-from agp.processes._terms import Terms, join_terms, names_of_terms
+from agp.processes._terms import Moments, Term, describe_terms, join_terms
 
 
 class HoldsRows(WithoutSites):
@@ -113,10 +113,10 @@ class DataProcess(HoldsRows):
         covariance = xp.astype(xp.astype(self.kernel(X)[0], explained.dtype) - explained, X.dtype)
         return xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
-    def name_terms(self, columns: Sequence[str] = (), /) -> tuple[str, ...]:
-        return names_of_terms(self.kernel, self.mean_function, columns)
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        return describe_terms(self.kernel, self.mean_function, self.width, names)
 
-    def project_terms(self, factor: Any, X: Array, /) -> Terms:
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
         xp, terms = backend_of(X).xp, terms_of(self.kernel)
         changes, V, GV = zip(*(self.term_features(factor, term, X) for term in terms), strict=True)
         explained = xp.stack(V, axis=1) @ xp.stack(GV, axis=2)

@@ -10,56 +10,77 @@ Sums over all terms are the mean and the variance of f. The last term of all arr
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agp.backend import Array, backend_of, like
 from agp.errors import count_of
-from agp.kernels import Kernel, kernel_text, terms_of
-from agp.means import Mean, ZeroMean
+from agp.kernels import Kernel, columns_of, kernel_text, terms_of
+from agp.means import ConstantMean, Mean, ZeroMean
 
 MEAN = "mean function"
 """The name of the last term."""
-Terms = tuple[Array, Array]
+Moments = tuple[Array, Array]
 """Means [R, P, K + 1] and covariances [R, P, K + 1, K + 1] of K terms and of the mean function."""
 
 
-def names_of_terms(kernel: Kernel, mean: Mean | None, columns: Sequence[str] = (), /) -> tuple[str, ...]:
-    """Return the names of the terms, which end with `MEAN` if there is a mean function."""
-    names = _distinct(kernel_text(term, columns) for term in terms_of(kernel))
-    return names if mean is None or isinstance(mean, ZeroMean) else (*names, MEAN)
+class Term(NamedTuple):
+    """A term of a function."""
+
+    name: str
+    """The kernel of the term as text, or `MEAN`."""
+    columns: tuple[int, ...]
+    """The numbers of the input columns on which the term depends."""
 
 
-def _distinct(names: Iterable[str]) -> tuple[str, ...]:
-    found: list[str] = []
-    for name in names:
-        again = found.count(name) + sum(one.startswith(f"{name} (") for one in found)
-        found.append(f"{name} ({again + 1})" if again else name)
-    return tuple(found)
+def describe_terms(kernel: Kernel, mean: Mean | None, width: int, names: Sequence[str], /) -> tuple[Term, ...]:
+    """Return the terms of a kernel, and the mean function, if there is one.
+
+    `width` is the number of columns of the inputs, and `names` are their names, or empty.
+    """
+    terms, found = terms_of(kernel), []
+    for term in terms:
+        text = kernel_text(term, names)
+        again = sum(one.name == text or one.name.startswith(f"{text} (") for one in found)
+        found.append(Term(f"{text} ({again + 1})" if again else text, columns_of(term, width)))
+    return (*found, *describe_mean(mean, width))
 
 
-def common_names(what: str, several: Sequence[tuple[str, ...]], /) -> tuple[str, ...]:
-    """Return the names of terms that correspond to each other in several sums.
+def describe_mean(mean: Mean | None, width: int, /) -> tuple[Term, ...]:
+    """Return the term of the mean function; nothing if it is zero or None."""
+    if mean is None or isinstance(mean, ZeroMean):
+        return ()
+    return (Term(MEAN, () if isinstance(mean, ConstantMean) else tuple(range(width))),)
+
+
+def common_terms(what: str, several: Sequence[tuple[Term, ...]], /) -> tuple[Term, ...]:
+    """Return the terms that correspond to each other in several sums.
 
     Terms correspond by their order. Raise TypeError if the sums have different numbers of terms, or the same terms in
     another order.
     """
-    counts = {len(names) - (MEAN in names) for names in several}
+    sums = [[term for term in terms if term.name != MEAN] for terms in several]
+    counts = {len(terms) for terms in sums}
     if len(counts) > 1:
         raise TypeError(
             f"{what} are sums of {min(counts)} to {count_of(max(counts), 'term')}, which do not correspond to each "
             "other; choose one kernel for all of them."
         )
     found = []
-    for place in range(counts.pop()):
-        kinds = list(dict.fromkeys(names[place] for names in several))
-        moved = next((x for x in kinds for names in several if x in names and names.index(x) != place), None)
-        if moved is not None:
-            raise TypeError(f"{what} have the term {moved!r} at different places; write all sums in the same order.")
-        found.append(" or ".join(kinds))
-    return (*found, MEAN) if any(MEAN in names for names in several) else tuple(found)
+    for place, terms in enumerate(zip(*sums, strict=True)):
+        names = list(dict.fromkeys(term.name for term in terms))
+        others = {term.name for terms in sums for i, term in enumerate(terms) if i != place}
+        if moved := [name for name in names if name in others]:
+            raise TypeError(f"{what} have the term {moved[0]!r} at different places; write all sums in the same order.")
+        found.append(Term(" or ".join(names), _union(terms)))
+    means = [term for terms in several for term in terms if term.name == MEAN]
+    return (*found, Term(MEAN, _union(means))) if means else tuple(found)
 
 
-def join_terms(means: Array, prior: Array, explained: Array, h: Array, /) -> Terms:
+def _union(terms: Iterable[Term]) -> tuple[int, ...]:
+    return tuple(sorted({column for term in terms for column in term.columns}))
+
+
+def join_terms(means: Array, prior: Array, explained: Array, h: Array, /) -> Moments:
     """Return the moments of all terms.
 
     Parameters
@@ -89,7 +110,7 @@ def covariance_of_terms(prior: Array, explained: Array, /) -> Array:
     return xp.where(own & (covariance < 0.0), xp.zeros_like(covariance), covariance)
 
 
-def project_terms(project: Callable[..., Any], parts: Sequence[tuple[Array, Array]], h: Array, P: int, /) -> Terms:
+def project_terms(project: Callable[..., Any], parts: Sequence[tuple[Array, Array]], h: Array, P: int, /) -> Moments:
     """Return the moments of all terms from their covariances Kuf [M, n] and kff [n] with the inducing variables.
 
     ``project(Kuf, kff)`` is that of a posterior: the mean is linear in Kuf, and the variance is kff minus a quadratic

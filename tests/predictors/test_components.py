@@ -168,7 +168,13 @@ def test_terms_given_the_nearest_rows():
 def test_terms_with_weights_of_rows_and_known_noise():
     weights = np.linspace(0.5, 2.0, len(X))
     model = agp.GPR.from_data(
-        X, Y, kernel=kernel(), likelihood=agp.Gaussian(NOISE), mean_function=agp.ZeroMean(), weights=weights, noise=OFFSETS
+        X,
+        Y,
+        kernel=kernel(),
+        likelihood=agp.Gaussian(NOISE),
+        mean_function=agp.ZeroMean(),
+        weights=weights,
+        noise=OFFSETS,
     )
     found = model.predictor().components(NEW)
     assert_terms(found, *exact(terms_of(model.kernel), Y, (NOISE + OFFSETS) / weights))
