@@ -11,8 +11,9 @@ from agp.checks import check_instance, check_like
 from agp.errors import count_of
 from agp.kernels._base import Kernel
 from agp.kernels._composites import evaluate
-from agp.kernels._constant import Constant
+from agp.kernels._constant import Constant, White
 from agp.kernels._features import Blocks, Features, Term
+from agp.kernels._linearisation import Linearisation, times_vectors
 
 POINTS = 200
 """The maximum number of points that are chosen from data."""
@@ -34,21 +35,25 @@ class Averages(NamedTuple):
             kernel_bar, X_bar, _ = pull(xp.reshape(bar, (-1, 1)) * w)
             return kernel_bar, xp.reshape(X_bar, X.shape)
 
-        return xp.reshape(K @ w, X.shape[:-1]), pullback
+        return xp.reshape(K @ w[:, None], X.shape[:-1]), pullback
 
     def inverse(self) -> tuple[Array, Pullback]:
         """Return 1 / v (0-d), and its pullback ``bar -> kernel_bar``; 0 if v is zero up to rounding."""
         xp, w = backend_of(self.points).xp, self.weights
         K, pull = self.kernel(self.points, self.points)
-        v = w @ (K @ w)
-        eps = float(xp.finfo(K.dtype).eps)
-        positive = v > 10.0 * eps * (w @ w) * xp.max(xp.abs(K))
-        inverse = xp.where(positive, 1.0 / xp.where(positive, v, xp.ones_like(v)), xp.zeros_like(v))
+        inverse = _inverse(xp.sum(w * (K @ w[:, None])[:, 0]), xp.sum(w * w) * xp.max(xp.abs(K)))
 
         def pullback(bar):
             return pull(-bar * inverse * inverse * w[:, None] * w[None, :])[0]
 
         return inverse, pullback
+
+
+def _inverse(v: Array, size: Array) -> Array:
+    """Return 1 / v, or 0 if v is a rounding error of a number of this size."""
+    xp = backend_of(v).xp
+    positive = v > 10.0 * float(xp.finfo(v.dtype).eps) * size
+    return xp.where(positive, 1.0 / xp.where(positive, v, xp.ones_like(v)), xp.zeros_like(v))
 
 
 @tree.model
@@ -137,6 +142,19 @@ class Centred(Kernel):
 
         return variances - m * m * inverse, pullback
 
+    def linearise(self, X: Array, /) -> Linearisation | None:
+        """Return k(X, X) to first order, from that of the kernel at the rows and the points; None with white noise."""
+        B, (_, points, w) = backend_of(X), self.averages
+        found = self.kernel.linearise(B.xp.concat([X, points], axis=0))
+        if found is None or tree.nodes(self.kernel, White):
+            return None
+        N = X.shape[0]
+        v = B.symmetric_inner(found.K[N:, N:], w[:, None] * w[None, :])
+        inverse = _inverse(v, B.xp.sum(w * w) * B.xp.max(B.diagonal(found.K)))
+        sums = _CentredSums(self, found, (w[None, :] @ found.K[N:, :N])[0, :], w, inverse)
+        K = found.K[:N, :N] - inverse * sums.m[:, None] * sums.m[None, :]
+        return Linearisation(K, sums.pull, sums.times)
+
     @property
     def floats_per_entry(self) -> int:  # type: ignore[override]
         return self.kernel.floats_per_entry + 2
@@ -157,8 +175,8 @@ class Centred(Kernel):
         return type(self)(self.kernel.scale_by(factor), self.points, self.weights)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
-        block = _CentredBlock(self.kernel.random_features(rng, count, width), *self.averages)
-        return Features((Term((block,)),))
+        terms = self.kernel.random_features(rng, count, width).terms
+        return Features(tuple(Term((_CentredBlocks(term, *self.averages),)) for term in terms))
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         self = tree.place_leaves(self, X)
@@ -191,6 +209,56 @@ class Centred(Kernel):
                 f"Centred has {count_of(shape[0], 'point')}, but weights of shape {tuple(self.weights.shape)}; pass "
                 "one weight for each point."
             )
+
+
+class _CentredSums(NamedTuple):
+    """The derivatives of K - m m^T / v, from those of the covariances of N rows and J points."""
+
+    kernel: Centred
+    joint: Linearisation
+    m: Array
+    w: Array
+    inverse: Array
+    """1 / v."""
+
+    def pull(self, K_bar: Array) -> Any:
+        B, m, w = backend_of(K_bar), self.m, self.w
+        along = -self.inverse * B.symmetric_product(K_bar, m[:, None])[:, 0]
+        rows_bar, points_bar = (
+            w[:, None] * along[None, :],
+            -self.inverse * B.xp.sum(m * along) * w[:, None] * w[None, :],
+        )
+        joint_bar = B.join_blocks(K_bar, B.xp.zeros_like(rows_bar.mT), rows_bar, points_bar)
+        return tree.cotangent(self.kernel, kernel=self.joint.pull(joint_bar))
+
+    def times(self, a: Array, W: Array | None = None) -> Any:
+        # (W * dK) a - (dm (W m a) + m (W dm a)) / v + dv m (W m a) / v^2
+        B, m, w = backend_of(a), self.m, self.w
+        xp, (N, P), J = B.xp, a.shape, self.w.shape[0]
+        zeros = xp.zeros((J, P), **B.like(a))
+        both = B.join_blocks(a, xp.zeros_like(m)[:, None], zeros, w[:, None])
+        products = self.joint.times(both, None)
+        weighted: dict[str, Any] = {}
+        if W is not None:
+            corner = xp.zeros((J, J), **B.like(a))
+            wide = B.join_blocks(W, xp.zeros((N, J), **B.like(a)), xp.zeros((J, N), **B.like(a)), corner)
+            weighted = tree.leaves(self.joint.times(xp.concat([a, zeros], axis=0), wide))
+        ma = m[:, None] * a
+        Wma = xp.sum(ma, axis=0, keepdims=True) if W is None else B.symmetric_product(W, ma)
+        found = {}
+        for name, leaf in tree.leaves(products).items():
+            if leaf is None:
+                continue
+            x = xp.reshape(leaf, (N + J, P + 1, -1))
+            dm, dv = x[:N, P, :], w[None, :] @ x[N:, P, :]
+            if W is None:
+                first, Wdma = x[:N, :P, :], xp.tensordot(w, x[N:, :P, :], axes=1)[None, :, :]
+            else:
+                first, Wdma = xp.reshape(weighted[name][:N, ...], (N, P, -1)), times_vectors(W, a, dm)
+            change = dm[:, None, :] * Wma[:, :, None] + m[:, None, None] * Wdma
+            change = change - self.inverse * dv[:, None, :] * (m[:, None] * Wma)[:, :, None]
+            found[name] = xp.reshape(first - self.inverse * change, (N, P, *leaf.shape[2:]))
+        return tree.cotangent(self.kernel, kernel=tree.with_leaves(products, found))
 
 
 def additive(kernel: Kernel, columns: Iterable[int | str], /) -> Kernel:
@@ -244,22 +312,27 @@ def _points_of(X: Array) -> dict[str, Array | None]:
 
 
 @tree.model
-class _CentredBlock(Blocks):
-    """A single block: the features of a kernel minus m(x) / v times their average over the points."""
+class _CentredBlocks(Blocks):
+    """The blocks of a term of the features of a kernel, minus m(x) / v times their averages over the points.
 
-    features: Features
+    The features of all terms have the inner product k(x, z) - m(x) m(z) / v on average.
+    """
+
+    term: Term
     kernel: Kernel
     points: Array = tree.constant()
     weights: Array = tree.constant()
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         averages = Averages(self.kernel, self.points, self.weights)
-        phi, pull = self.features(X)
-        m, pull_means = averages.at(X)
-        centre = averages.inverse()[0] * (self.weights @ self.features(self.points)[0])
+        (phi, pull), (m, pull_means) = self.term(X), averages.at(X)
+        xp, (N, F) = backend_of(X).xp, phi.shape
+        centre = averages.inverse()[0] * (self.weights[None, :] @ self.term(self.points)[0])
+        H = max(factor(self.points[:1, :])[0].shape[1] for factor in self.term.factors)
+        root = H**0.5  # a term divides the blocks by it
 
         def pullback(bar):
-            bar = bar[:, 0, :]
-            return tree.add(pull(bar), pull_means(-(bar @ centre))[1])
+            bar = root * xp.reshape(bar, (N, F))
+            return tree.add(pull(bar), pull_means(-(bar @ centre.mT)[:, 0])[1])
 
-        return (phi - m[:, None] * centre)[:, None, :], pullback
+        return root * xp.reshape(phi - m[:, None] * centre, (N, H, F // H)), pullback

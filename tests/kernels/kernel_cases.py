@@ -167,15 +167,21 @@ CASES = {
     "centred": Case(
         lambda width: Centred(RBF(0.8, LENGTHS(width)), points(width), np.asarray([0.5, 0.0, 1.0, 2.0])),
         _centred,
-        NO_LINEARISATION,
+        NO_GROUPS,
     ),
-    "centred-linear": Case(lambda width: Centred(Linear(LENGTHS(width)), points(width)), _centred, NO_LINEARISATION),
+    "centred-linear": Case(lambda width: Centred(Linear(LENGTHS(width)), points(width)), _centred, NO_GROUPS),
     "centred-parts": Case(
         lambda width: (
             Constant(0.4)
-            + Centred(Matern52(0.8, 0.4) + White(0.2), points(1)).on(1)
-            + 0.5 * Centred(RBF(0.8, 0.7) * Linear(0.3, CENTRES(2)), points(2)).on((2, 0))
+            + Centred(Matern52(0.8, 0.25), points(1)).on(1)
+            + 0.5
+            * Centred(RBF(0.8, 0.7) * Linear(0.3, CENTRES(2)), points(2)).on((2, 0))
+            * Matern32(1.1, LENGTHS(width))
         ),
+        without=NO_GROUPS,
+    ),
+    "centred-white": Case(
+        lambda _: Centred(RBF(0.8, 0.5) + White(0.2), points(1)).on(1),
         without=(*NO_LINEARISATION, "random_features"),
     ),
     "projected": Case(lambda width: Projected(RBF(1.2, 0.8), mixing(width, 2)), _projected),
@@ -240,4 +246,4 @@ def inputs(width, rows=9, others=5, seed=0):
 
 def sees_white_noise(name):
     """Whether one argument and two are different for this case."""
-    return name in ("white", "sum-ard", "centred-parts")
+    return name in ("white", "sum-ard", "centred-white")

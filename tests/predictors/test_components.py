@@ -58,7 +58,7 @@ def predictor_of(name):
     return model_of(name).predictor(**({"memory": 0.01} if name == "cggp-iterative" else {}))
 
 
-# -- sums ---------------------------------------------------------------------------------------------------------------
+# -- sums ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -99,11 +99,11 @@ def test_sums_of_float32_add_up():
     assert_close(found.covariance.sum(dim=(-2, -1)).numpy(), whole.variance.numpy(), 1e-3)
 
 
-# -- dense joint distributions ------------------------------------------------------------------------------------------
+# -- dense joint distributions ----------------------------------------------------------------------------------------
 
 
 def stacked(terms, Z):
-    """The covariances [K n, M] of the terms at the test inputs with their sum at Z, and those of the terms [K n, K n]."""
+    """The covariances [K n, M] of the terms at the test inputs with their sum at Z, and among the terms [K n, K n]."""
     cross = np.concatenate([term(NEW, Z)[0] for term in terms])
     prior = np.zeros((len(terms) * len(NEW),) * 2)
     for i, term in enumerate(terms):
@@ -279,7 +279,7 @@ def test_white_noise_is_a_term_that_no_data_explain():
     assert_close(found.covariance.sum(axis=(-2, -1)), whole.variance, 1e-10)
 
 
-# -- predictors ---------------------------------------------------------------------------------------------------------
+# -- predictors ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["gpr", "wsvgp", "mixture", "nngp"])
@@ -362,7 +362,7 @@ def test_kernels_of_one_term_correspond_if_others_replace_them():
     assert model.predictor().components(NEW).names[:2] == ("rbf.on(0) or matern52.on(0)", "linear")
 
 
-# -- groups and names ---------------------------------------------------------------------------------------------------
+# -- groups and names ----------------------------------------------------------------------------------------
 
 
 def test_groups_are_sums(backend):
