@@ -25,7 +25,7 @@ def components(
     X
         The rows as a table [N, D]: an array or a data frame.
     groups
-        Components to add up, as for `Components.grouped`, such as ``{"trend": ["linear", "matern32"]}``.
+        Components to add up, as for `Components.sums`, such as ``{"trend": ["linear", "matern32"]}``.
 
     Returns
     -------
@@ -40,7 +40,7 @@ def components(
     ------
     TypeError, ValueError
         If the arguments are not a model and a table, or for the reasons listed in `Predictor.components` and
-        `Components.grouped`.
+        `Components.sums`.
 
     Examples
     --------
@@ -64,4 +64,4 @@ def components(
     columns = tuple(tuple(dict.fromkeys(sources[d] for d in term.columns)) for term in terms)
     names = tuple(term.name for term in terms)
     found = Components(names, host(found.mean), host(found.covariance), columns)
-    return found if groups is None else found.grouped(groups)
+    return found if groups is None else found.sums(groups)

@@ -86,7 +86,7 @@ def plot_components(
         if len(first.columns[k]) > 1:
             _draw_rows(one, effect, p)
         else:
-            draw_effect(one, effect, p, f"C{k % 10}", None)
+            draw_effect(one, effect, p, f"C{shown.index(k) % 10}", None)
         one.set_title(first.names[k] if outputs == 1 else f"{first.names[k]}, output {p + 1}", fontsize=10)
         one.grid(alpha=0.25)
         label_axis(one, effect.name if not is_series or i >= len(order) - width else "", effect.values)

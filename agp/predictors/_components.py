@@ -21,7 +21,7 @@ class Components(NamedTuple):
 
     Examples
     --------
-    The sum of two components is `components.grouped`.
+    The sum of two components is `components.sums`.
 
     >>> import numpy as np
     >>> import agp
@@ -34,7 +34,7 @@ class Components(NamedTuple):
     ('linear', 'matern52', 'rbf')
     >>> bool(np.allclose(components.mean.sum(axis=-1), predictor.predict(X).mean))
     True
-    >>> two = components.grouped({"trend": ["linear", "matern52"], "waves": ["rbf"]})
+    >>> two = components.sums({"trend": ["linear", "matern52"], "waves": ["rbf"]})
     >>> two.names, two.mean.shape
     (('trend', 'waves'), (30, 1, 2))
     """
@@ -54,7 +54,7 @@ class Components(NamedTuple):
         xp, K = backend_of(self.covariance).xp, len(self.names)
         return xp.stack([self.covariance[..., k, k] for k in range(K)], axis=-1)
 
-    def grouped(self, groups: Mapping[str, str | int | Sequence[str | int]], /) -> Self:
+    def sums(self, groups: Mapping[str, str | int | Sequence[str | int]], /) -> Self:
         """Return the sums of some components: their names, with the names or numbers of the components in each sum.
 
         A component that is in none of the sums stays as it is, after the sums.

@@ -103,7 +103,7 @@ def test_components_of_models_and_of_other_libraries():
     assert_close(there.mean, here.mean, 1e-9)
     numbers = model.predictor().components(X)
     assert numbers.columns[:2] == ((0,), (1,))
-    assert numbers.grouped({"both": [0, 1]}).columns == ((0, 1), ())
+    assert numbers.sums({"both": [0, 1]}).columns == ((0, 1), ())
 
 
 def test_what_is_no_model_is_refused():

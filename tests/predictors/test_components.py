@@ -367,7 +367,7 @@ def test_kernels_of_one_term_correspond_if_others_replace_them():
 
 def test_groups_are_sums(backend):
     found = backend.move(predictor_of("gpr")).components(backend.array(NEW))
-    groups = found.grouped({"smooth": ["rbf.on(0)", 1], "level": "mean function"})
+    groups = found.sums({"smooth": ["rbf.on(0)", 1], "level": "mean function"})
     assert isinstance(groups, Components)
     assert groups.names == ("smooth", "level", "linear", "rbf * matern32")
     mean, covariance = backend.numpy(found.mean), backend.numpy(found.covariance)
@@ -389,7 +389,7 @@ def test_groups_are_sums(backend):
 )
 def test_wrong_groups_are_refused(groups, match):
     with pytest.raises(ValueError, match=match):
-        predictor_of("gpr").components(NEW).grouped(groups)
+        predictor_of("gpr").components(NEW).sums(groups)
 
 
 @pytest.mark.parametrize(
