@@ -142,6 +142,38 @@ class Centred(Kernel):
 
         return variances - m * m * inverse, pullback
 
+    def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        inputs = (X,) if Z is None else (X, Z)
+        xp = backend_of(X).xp
+        K, pull = self.kernel.stacked_covariance(*inputs)
+        found, inverse = [self._stacked_means(x) for x in inputs], self._stacked_inverse()[:, None, None]
+        left, right = found[0][0][:, :, None], found[-1][0][:, None, :]
+
+        def pullback(bar):
+            outer = [-xp.sum(inverse * bar * right, axis=-1), -xp.sum(inverse * bar * left, axis=-2)]
+            means_bar = [outer[0] + outer[1]] if Z is None else outer
+            bars = (pull_at(one) for (_, pull_at), one in zip(found, means_bar, strict=True))
+            return tuple(tree.add(a, b) for a, b in zip(pull(bar), bars, strict=True))
+
+        return K - inverse * left * right, pullback
+
+    def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
+        variances, pull = self.kernel.stacked_variances(X)
+        (m, pull_means), inverse = self._stacked_means(X), self._stacked_inverse()[:, None]
+        return variances - inverse * m * m, lambda bar: tree.add(pull(bar), pull_means(-2.0 * inverse * bar * m))
+
+    def _stacked_means(self, X: Array) -> tuple[Array, Pullback]:
+        """Return m(X) [S, N] of each setting of a stack, and the pullback ``bar -> X_bar``."""
+        _, points, w = self.averages
+        K, pull = self.kernel.stacked_covariance(X, points)
+        return (K @ w[:, None])[..., 0], lambda bar: pull(bar[..., None] * w)[0]
+
+    def _stacked_inverse(self) -> Array:
+        """Return 1 / v [S] of each setting of a stack."""
+        _, points, w = self.averages
+        xp, K = backend_of(w).xp, self.kernel.stacked_covariance(points, points)[0]
+        return _inverse(xp.sum(w * (K @ w[:, None])[..., 0], axis=-1), xp.sum(w * w) * xp.max(xp.abs(K), axis=(-2, -1)))
+
     def linearise(self, X: Array, /) -> Linearisation | None:
         """Return k(X, X) to first order, from that of the kernel at the rows and the points; None with white noise."""
         B, (_, points, w) = backend_of(X), self.averages

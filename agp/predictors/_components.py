@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from agp.backend import Array, backend_of
-from agp.chunking import row_ranges
+from agp.chunking import row_ranges, rows_within
 from agp.errors import name_remedy
 from agp.likelihoods import average_samples
 from agp.processes import Process
@@ -102,14 +102,16 @@ def _sum(x: Array, places: Sequence[int]) -> Array:
     return total
 
 
-def latent_terms(_: Any, process: Process, factor: Any, X: Array, /) -> tuple[Array, Array]:
+def latent_terms(
+    memory: float | None, predictor: Any, process: Process, factor: Any, X: Array, /
+) -> tuple[Array, Array]:
     """Compute the moments [S, n, P, K + 1] and [S, n, P, K + 1, K + 1] of all terms at X [n, D].
 
-    The rows are processed in blocks, since each of the K terms needs as much memory as f.
+    Each of the K terms needs as much memory as f, so that fewer rows may fit into the budget.
     """
-    xp, n, S = backend_of(X).xp, X.shape[0], process.samples
-    block = -(-n // (len(process.terms()) + 1))
-    found = [process.project_terms(factor, X[i:j, :]) for i, j in row_ranges(n, block)]
+    xp, S = backend_of(X).xp, process.samples
+    block = rows_within(memory, (len(process.terms()) + 1) * predictor.floats_per_row, X)
+    found = [process.project_terms(factor, X[i:j, :]) for i, j in row_ranges(X.shape[0], block)]
     by_sample = ([xp.reshape(x, (S, -1, *x.shape[1:])) for x in several] for several in zip(*found, strict=True))
     mean, covariance = (xp.concat(parts, axis=1) for parts in by_sample)
     return mean, covariance

@@ -1,6 +1,7 @@
 """Predictions from a precomputed posterior."""
 
 import dataclasses
+from functools import partial
 from typing import Any, Self
 
 from agp import tree
@@ -240,7 +241,8 @@ class Predictor(Scores):
             return mean[..., : len(terms)], covariance[..., : len(terms), : len(terms)]
 
         kinds = ("means of components", "covariances of components")
-        mean, covariance = self._in_chunks(found, X, memory, kinds, of=latent_terms, are_moments=True)
+        of = partial(latent_terms, memory)
+        mean, covariance = self._in_chunks(found, X, memory, kinds, of=of, are_moments=True)
         names, columns = zip(*terms, strict=True)
         return Components(names, mean, covariance, columns)
 
