@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 from helpers import TORCH, as_arrays, assert_close
-from predictor_cases import BATCH, COUNTS, DEEP, NEW, OTHERS, PAIR, SPARSE, X, Y, targets_of
+from predictor_cases import BATCH, COUNTS, DEEP, NEW, OTHERS, PAIR, X, Y, targets_of
 from test_unknown_inputs import FACTORS, GAPS, completed, imputing
 
 import agp
@@ -422,9 +422,3 @@ def test_terms_sum_to_the_kernel():
     for one in (kernel(), Warped(RBF() + Linear()) + White(), 2.0 * (RBF() + (Constant() + 3.0 * (Linear() + RBF())))):
         one = one.from_data(x, 1.3)
         assert_close(sum(term(x)[0] for term in terms_of(one)), one(x)[0], 1e-14)
-
-
-def test_sparse_cases_differ():
-    """The brute-force cases are those whose q(u) is not an approximation by inexact inverses."""
-    assert {*SPARSE_METHODS} < {*METHODS}
-    assert SPARSE["num_inducing"] == 8
