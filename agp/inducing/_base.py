@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.kernels import RBF, Kernel
+from agp.kernels import RBF, Kernel, terms_of
 
 FeatureMap = Callable[[Array], tuple[Array, Pullback]]
 """A function from X [N, D] to features [N, F] and their pullback ``bar -> X_bar``."""
@@ -60,6 +60,10 @@ class Inducing(tree.Part, ABC):
 
         Also return the pullback ``bar -> (inducing_bar, kernel_bar, X_bar)``.
         """
+
+    def cross_terms(self, kernel: Kernel, X: Array, /) -> list[tuple[Array, Array]]:
+        """Return, for each term of the kernel (`agp.kernels.terms_of`), its covariances Kuf and its variances kff."""
+        return [(self.cross(term, X)[0], self.diag(term, X)[0]) for term in terms_of(kernel)]
 
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:  # noqa: ARG002
         """Return a `FeatureMap` of the prior of f, and the features [M, F] of u.

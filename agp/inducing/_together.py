@@ -77,6 +77,15 @@ class JointInducing(Inducing):
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         return self._sum_parts(kernel, [part.full(k, X) for part, k in self._terms(kernel)])
 
+    def cross_terms(self, kernel: Kernel, X: Array, /) -> list[tuple[Array, Array]]:
+        # each term depends on its own variables alone
+        xp, found = backend_of(X).xp, []
+        for (part, k), rows in zip(self._terms(kernel), groups_of(self._sizes), strict=True):
+            for Kuf, kff in part.cross_terms(k, X):
+                above, below = (xp.zeros((M, X.shape[0]), **like(Kuf)) for M in (rows.start, self.count - rows.stop))
+                found.append((xp.concat([above, Kuf, below], axis=0), kff))
+        return found
+
     def _sum_parts(self, kernel: Kernel, found: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
         first, *others = (value for value, _ in found)
         return sum(others, start=first), lambda bar: self._join_cotangents(kernel, [pull(bar) for _, pull in found])

@@ -3,6 +3,7 @@
 `agp.plot` draws the effects. `permutation_importance` requires the extra ``sklearn``.
 """
 
+from agp.inspection._components import components
 from agp.inspection._effects import Effect, partial_dependence
 from agp.inspection._relevance import (
     KernelRelevance,
@@ -18,6 +19,7 @@ __all__ = [
     "KernelRelevance",
     "Lengthscale",
     "PermutationImportance",
+    "components",
     "inducing_inputs",
     "kernel_relevance",
     "partial_dependence",
@@ -25,6 +27,6 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.inspection._effects import average_prediction
+from agp.inspection._effects import average_prediction, frequent_levels
 from agp.inspection._subject import Z95, Host, Predicted, Subject, host, subject_of
-from agp.inspection._table import ArrayTable, as_table, column_names, fill_missing_objects, in_days, like_values
+from agp.inspection._table import ArrayTable, Table, as_table, column_names, fill_missing_objects, in_days, like_values

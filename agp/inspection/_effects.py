@@ -168,13 +168,18 @@ def _average_groups(x: Array, groups: int) -> Host:
     return values.reshape(groups, -1, values.shape[1]).mean(axis=1)
 
 
+def frequent_levels(table: Table, column: int) -> npt.NDArray[Any]:
+    """Return the most frequent categories of a column, in the order of its levels if there is one."""
+    most = [value for value, _ in Counter(table.values(column).tolist()).most_common(CATEGORIES)]
+    if (order := table.order(column)) is not None:
+        most.sort(key=[*order, None].index)
+    return np.asarray(most, dtype=object)
+
+
 def _grid(table: Table, column: int) -> npt.NDArray[Any]:
     values = table.values(column)
     if not table.is_number(column):
-        most = [value for value, _ in Counter(values.tolist()).most_common(CATEGORIES)]
-        if (order := table.order(column)) is not None:
-            most.sort(key=[*order, None].index)
-        return np.asarray(most, dtype=object)
+        return frequent_levels(table, column)
     numbers = in_days(values)
     numbers = numbers[np.isfinite(numbers)]
     if not numbers.size:

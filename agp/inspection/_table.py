@@ -34,6 +34,10 @@ class Table(ABC):
         return None
 
     @abstractmethod
+    def rows_at(self, rows: npt.NDArray[np.intp]) -> Any:
+        """Return rows as a NumPy array, or as a data frame of the same library as the user's."""
+
+    @abstractmethod
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
         """Repeat the n given rows once for each of G values, and set the column to that value.
 
@@ -60,6 +64,9 @@ class ArrayTable(Table):
 
     def values(self, column: int) -> npt.NDArray[Any]:
         return self.array[:, column]
+
+    def rows_at(self, rows: npt.NDArray[np.intp]) -> Any:
+        return self.array[rows]
 
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
         found = self.array[np.tile(rows, len(values))].astype(np.result_type(self.array, values))
@@ -102,6 +109,9 @@ class FrameTable(Table):
         if kind == ORDERED:
             return found.spread(found.levels, None, object)
         return _times(days_in(found, kind), "m8[us]" if kind == DURATION else "M8[us]")
+
+    def rows_at(self, rows: npt.NDArray[np.intp]) -> Any:
+        return self.frame[rows.tolist(), :].to_native()
 
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
         import narwhals.stable.v2 as nw

@@ -3,6 +3,7 @@
 from agp.kernels._active_dims import ActiveDims
 from agp.kernels._base import Kernel
 from agp.kernels._categories import Overlap, RandomEffects
+from agp.kernels._centred import Centred, additive
 from agp.kernels._composites import Product, Scaled, Sum
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Features, Waves, features_of
@@ -16,11 +17,13 @@ from agp.kernels._projected import Projected
 from agp.kernels._rational_quadratic import RationalQuadratic
 from agp.kernels._slopes import WithSlopes, stack_slopes, tag_rows
 from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, Stationary
+from agp.kernels._terms import terms_of
 from agp.kernels._warped import Warped
 
 __all__ = [
     "RBF",
     "ActiveDims",
+    "Centred",
     "Constant",
     "Features",
     "Jets",
@@ -45,12 +48,14 @@ __all__ = [
     "Waves",
     "White",
     "WithSlopes",
+    "additive",
     "check_number",
     "check_per_column",
     "features_of",
     "per_column",
     "stack_slopes",
     "tag_rows",
+    "terms_of",
 ]
 
 # for other subpackages
@@ -59,4 +64,5 @@ from agp.kernels._by_name import KERNELS, kernel_or_auto, parse_kernel
 from agp.kernels._on_sphere import AXES, place_columns
 from agp.kernels._relevance import pair_rows, variance_shares
 from agp.kernels._stacks import count_settings
+from agp.kernels._terms import columns_of, kernel_text
 from agp.kernels._warped import Warp

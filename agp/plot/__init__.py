@@ -16,12 +16,14 @@ except ImportError as error:
     raise ImportError(_msg) from error
 
 from agp.plot._calibration import plot_calibration, plot_pit
+from agp.plot._components import plot_components
 from agp.plot._effects import plot_effects
 from agp.plot._fit import plot_fit, plot_inducing
 from agp.plot._training import plot_growth, plot_learning
 
 __all__ = [
     "plot_calibration",
+    "plot_components",
     "plot_effects",
     "plot_fit",
     "plot_growth",

@@ -76,7 +76,7 @@ def plot_effects(
     for i, one in enumerate(axes):
         effect = effects[i % len(effects)]
         for p in range(outputs) if rows == 1 else [i // len(effects)]:
-            _draw(one, effect, p, f"C{p % 10}", labels[p])
+            draw_effect(one, effect, p, f"C{p % 10}", labels[p])
         label_axis(one, effect.name, effect.values)
         one.grid(alpha=0.25)
         if i % width == 0:
@@ -86,7 +86,8 @@ def plot_effects(
     return figure
 
 
-def _draw(ax: Axes, effect: Effect, p: int, colour: str, label: str | None) -> None:
+def draw_effect(ax: Axes, effect: Effect, p: int, colour: str, label: str | None) -> None:
+    """Draw output p of an effect: a curve with a band or, for categories, points with bars."""
     mean, lower, upper = effect.mean[:, p], effect.lower[:, p], effect.upper[:, p]
     if effect.is_number:
         values = along_axis(effect.values)

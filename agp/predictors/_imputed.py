@@ -48,6 +48,7 @@ class Imputations:
         """Evaluate means, or means and variances, at X [n, D], and average those of rows with unknown cells.
 
         ``evaluate(X, *known)`` returns arrays [R n, P] for R samples of a process. `known` are arrays [n, .] or None.
+        Means [R n, P, K] of K terms come with their covariances [R n, P, K, K].
         If `of_logs` is true, the array contains logarithms of means.
         """
         xp = backend_of(X).xp
@@ -64,20 +65,23 @@ class Imputations:
         parts = self._average_logs(found[0], at.shape[0]) if of_logs else self._average(found, at.shape[0], factor)
         if complete.shape[0]:
             others = evaluate(*(_take(one, complete) for one in (X, *known)))
-            others = [xp.reshape(part, (-1, complete.shape[0], part.shape[-1])) for part in others]
+            others = [xp.reshape(part, (-1, complete.shape[0], *part.shape[1:])) for part in others]
             order = xp.argsort(xp.concat([complete, at]))
             pairs = zip(others, parts, strict=True)
             parts = [xp.take(xp.concat(list(pair), axis=1), order, axis=1) for pair in pairs]
-        return tuple(xp.reshape(part, (-1, part.shape[-1])) for part in parts)
+        return tuple(xp.reshape(part, (-1, *part.shape[2:])) for part in parts)
 
     def _average(self, found: tuple[Array, ...], rows: int, factor: Array) -> list[Array]:
-        """Average means and variances [R S n, P] over the S imputations; return arrays [R, n, P]."""
+        """Average means and variances [R S n, P], or covariances, over the S imputations; return arrays [R, n, P]."""
         xp, S = backend_of(factor).xp, self.count
-        each = [xp.reshape(part, (-1, S, rows, part.shape[-1])) for part in found]
+        each = [xp.reshape(part, (-1, S, rows, *part.shape[1:])) for part in found]
         averages = [xp.mean(part, axis=1) for part in each]
         if len(averages) == 2:
-            apart = each[0] - averages[0][:, None, :, :]
-            averages[1] = averages[1] + factor * xp.mean(apart * apart, axis=1)
+            apart = each[0] - averages[0][:, None, ...]
+            joint = each[1].ndim > apart.ndim  # covariances of terms
+            square = apart[..., :, None] * apart[..., None, :] if joint else apart * apart
+            factor = xp.reshape(factor, (-1, *(1 for _ in each[1].shape[3:])))
+            averages[1] = averages[1] + factor * xp.mean(square, axis=1)
         return averages
 
     def _average_logs(self, logs: Array, rows: int) -> list[Array]:

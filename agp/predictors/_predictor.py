@@ -1,6 +1,7 @@
 """Predictions from a precomputed posterior."""
 
 import dataclasses
+from functools import partial
 from typing import Any, Self
 
 from agp import tree
@@ -10,6 +11,7 @@ from agp.checks import check_finite, check_whole
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.predictors._by_rows import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
+from agp.predictors._components import Components, latent_terms, mixture_of_terms
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._imputed import Imputations
 from agp.predictors._level_noise import LevelNoise
@@ -202,6 +204,47 @@ class Predictor(Scores):
 
         names = ("slope of the mean", "slope of the variance")
         return Prediction(*self._in_chunks(derived, X, memory, names, of=latent_projection))
+
+    @public
+    def components(self, X: Array, /, *, memory: float | None = None) -> Components:
+        """Compute the posterior of each term of the latent functions at X [..., N, D], if the kernel is a sum.
+
+        For the kernel k_1 + k_2 + ..., the latent function is f = h + f_1 + f_2 + ..., with the mean function h and
+        independent Gaussian processes f_i. The components are these functions given the data, and h, unless it is
+        zero. Sums and multiples of sums are split; products are not. A kernel that is no sum has a single component.
+
+        An offset is no part of the components. If the targets are transformed, or the likelihood has a link, the
+        components are those of the latent function: on a log scale, their exponentials are factors.
+
+        Parameters
+        ----------
+        X, memory
+            As in `predict`.
+
+        Returns
+        -------
+        components
+            The means [..., N, P, K] and the covariances [..., N, P, K, K] of K components, with their names.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For the reasons listed in `predict`, or if the model is deep or convolutional. A TypeError is also raised if
+            the model averages over kernels, or its outputs have kernels, whose terms do not correspond to each other.
+
+        Source: Duvenaud, "Automatic model construction with Gaussian processes", 2014, section 2.3.
+        """
+        terms = self.processes[0].terms()
+
+        def found(moments: tuple[Array, Array], shares: Array | None, X: Array) -> tuple[Array, Array]:  # noqa: ARG001
+            mean, covariance = mixture_of_terms(moments, shares)
+            return mean[..., : len(terms)], covariance[..., : len(terms), : len(terms)]
+
+        kinds = ("means of components", "covariances of components")
+        of = partial(latent_terms, memory)
+        mean, covariance = self._in_chunks(found, X, memory, kinds, of=of, are_moments=True)
+        names, columns = zip(*terms, strict=True)
+        return Components(names, mean, covariance, columns)
 
     # -- joint ------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Weighted averages of processes that were fitted to the same data."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, NoReturn
 
@@ -10,6 +10,7 @@ from agp.checks import check_equal, check_like, check_positive
 from agp.processes._base import Parallel, Process, SitePull, WithoutSites, check_processes
 from agp.processes._outputs import Alike
 from agp.processes._paths import Paths
+from agp.processes._terms import Moments, Term, common_terms
 
 TOLERANCE = 1e-5
 """The largest difference between the sum of the weights and 1."""
@@ -106,6 +107,15 @@ class Averaged(Alike, Parallel, WithoutSites):
 
     def project_covariance(self, factor: Any, X: Array, /) -> Array:
         return self.spread * self._average(part.project_covariance(one, X) for part, one in self._with(factor))
+
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        return common_terms("the functions of an average", [part.terms(names) for part in self.parts])
+
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
+        self.terms()  # raises if the terms do not correspond
+        found = [part.project_terms(one, X) for part, one in self._with(factor)]
+        mean, covariance = (self._average(several) for several in zip(*found, strict=True))
+        return mean, self.spread * covariance
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         parts = tuple(part.paths(one, rng, count, features) for part, one in self._with(factor))

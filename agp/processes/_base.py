@@ -2,9 +2,9 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
@@ -13,6 +13,7 @@ from agp.likelihoods import Likelihood
 from agp.processes._further import Place, condition_process, refuse_data
 from agp.processes._outputs import InputsOf, MultiOutput
 from agp.processes._paths import Paths
+from agp.processes._terms import Moments, Term
 from agp.random import NO_DRAWS, Draws, draws_with_prefix
 
 SitePull = Callable[[Array, Array], dict[str, Any]]
@@ -125,6 +126,28 @@ class Process(MixedPrecision, MultiOutput):
 
         Raise TypeError if the process is not Gaussian.
         """
+
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        """Return the terms f_1, f_2, ... of f, of which the last is the mean function, if there is one.
+
+        `names` are the names of the input columns, by default their numbers. Raise TypeError if f is not a sum of
+        terms that are Gaussian processes.
+        """
+        self._refuse_terms()
+
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
+        """Return the means [S N, P, K + 1] and covariances [S N, P, K + 1, K + 1] of the terms of f at X [N, D].
+
+        The last term is the mean function, also if it is zero. The sums of these arrays over all terms are the means
+        and variances of `project`. Raise TypeError as `terms` does.
+        """
+        self._refuse_terms()
+
+    def _refuse_terms(self) -> NoReturn:
+        raise TypeError(
+            f"a function of {type(self).__name__} is no sum of Gaussian processes of the inputs; compare the effects "
+            "of columns with agp.inspection.partial_dependence instead."
+        )
 
     def parts_of_draws(self, factor: Any, count: int, rng: Any, /) -> list[tuple["Process", Any, int]]:
         """Return Gaussian processes with their factors, and how many of `count` draws are from each of them.

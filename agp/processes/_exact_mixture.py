@@ -6,6 +6,7 @@ of C_s = k_s(X, X) + diag(noise_s), and a_s = C_s^-1 (y - h). All settings are e
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from agp import tree
@@ -13,16 +14,17 @@ from agp.backend import Array, Pullback, backend_of, like, to_numpy
 from agp.bounds import Batch, RowNoise, stacked_evidence
 from agp.errors import there_are
 from agp.inducing import Points
-from agp.kernels import Constant, Kernel
+from agp.kernels import Constant, Kernel, terms_of
 from agp.likelihoods import Likelihood
 from agp.linalg import each_inverse, groups_of, noisy_cholesky, nonnegative
-from agp.means import Mean
+from agp.means import ConstantMean, Mean, ZeroMean
 from agp.posteriors import Exact, ExactFactor
 from agp.processes._base import Process
 from agp.processes._further import refuse_data
 from agp.processes._of_data import HoldsRows, no_pullback
 from agp.processes._paths import JoinedPaths, Paths
 from agp.processes._sparse import Sparse
+from agp.processes._terms import Moments, Term, common_terms, covariance_of_terms, describe_terms
 from agp.random import numbers_of_draws
 
 
@@ -166,6 +168,42 @@ class ExactMixture(HoldsRows):
         means = xp.permute_dims(xp.reshape(self.project_mean(factor, X), (self.samples, -1, self.outputs)), (2, 0, 1))
         apart = xp.sqrt(w)[:, None] * (means - (w @ means)[:, None, :])
         return within + apart.mT @ apart
+
+    # -- terms ------------------------------------------------------------------------------------------------------
+
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        mean = ConstantMean(self.level) if self.level is not None else None
+        mean = mean if isinstance(self.mean_function, ZeroMean) else self.mean_function
+        found = [describe_terms(one.kernel, mean, self.width, names) for one in self.settings]
+        return common_terms("the kernels of a mixture", found)
+
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
+        self.terms()  # raises if the terms do not correspond
+        xp, h = backend_of(X).xp, self.mean_function(X)[0]
+        found = [self._project_terms(*one, X) for one in zip(self.settings, factor, strict=True)]
+        mean, covariance = (xp.concat(list(several), axis=0) for several in zip(*found, strict=True))
+        last = xp.broadcast_to(h, (X.shape[0], self.outputs))[:, :, None]
+        mean = mean + xp.concat([0.0 * mean[0, :, :, :-1], last], axis=2)
+        both = (xp.reshape(x, (-1, *x.shape[2:])) for x in (mean, covariance))
+        return next(both), next(both)
+
+    def _project_terms(self, one: Settings, factor: SettingsFactor, X: Array) -> Moments:
+        """Return the moments [S, n, P, K + 1] and [S, n, P, K + 1, K + 1] at the settings of a kernel.
+
+        The last term is the constant.
+        """
+        xp, n = backend_of(X).xp, X.shape[0]
+        terms = terms_of(one.kernel)
+        cross = [term.stacked_covariance(self.X, X)[0] for term in terms]
+        prior = [term.stacked_variances(X)[0] for term in terms]
+        level = xp.zeros_like(one.noise[0, ...]) if self.level is None else self.level
+        cross.append(xp.broadcast_to(level, cross[0].shape))
+        prior.append(xp.broadcast_to(level, prior[0].shape))
+        A = xp.stack([factor.root @ Kuf for Kuf in cross], axis=-1)  # [S, N, n, K + 1]
+        A = xp.permute_dims(A, (0, 2, 1, 3))
+        covariance = covariance_of_terms(xp.stack(prior, axis=-1), A.mT @ A)[:, :, None, :, :]
+        shape = (one.count, n, self.outputs, len(cross), len(cross))
+        return xp.stack([Kuf.mT @ factor.weights for Kuf in cross], axis=-1), xp.broadcast_to(covariance, shape)
 
     # -- draws ------------------------------------------------------------------------------------------------------
 

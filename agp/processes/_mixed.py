@@ -1,5 +1,6 @@
 """Coregionalisation: outputs as mixtures of latent processes."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from agp import tree
@@ -9,6 +10,7 @@ from agp.means import Mean, ZeroMean
 from agp.processes._base import Process, SitePull, Transformed, check_process
 from agp.processes._further import Place, refuse_data
 from agp.processes._paths import MixedPaths, Paths, mix_outputs, mix_outputs_pullback, weights_bar
+from agp.processes._terms import MEAN, Moments, Term, common_terms, describe_mean
 from agp.random import Draws, prefix_draws
 
 
@@ -111,6 +113,17 @@ class LinearMixing(Transformed):
     def project_covariance(self, factor: Any, X: Array, /) -> Array:
         return self.process.project_covariance(factor, X)
 
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        inner, own = self.process.terms(names), describe_mean(self.mean_function, self.width)
+        return common_terms("the functions", [inner, (*(term for term in inner if term.name != MEAN), *own)])
+
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
+        xp, W, h = backend_of(X).xp, self.weights, self.mean_function(X)[0]
+        mean, covariance = self.process.project_terms(factor, X)
+        mean = _mix_second(mean, W)
+        last = mean[:, :, -1] + xp.tile(h, (mean.shape[0] // h.shape[0], 1))
+        return xp.concat([mean[:, :, :-1], last[:, :, None]], axis=2), _mix_second(covariance, W * W)
+
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         return MixedPaths(self.process.paths(factor, rng, count, features), self.weights, self.mean_function)
 
@@ -153,3 +166,11 @@ class LinearMixing(Transformed):
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
         return prefix_draws("process", self.process.common_draws(seed, rows))
+
+
+def _mix_second(x: Array, W: Array) -> Array:
+    """Mix the second axis of an array [R, L, ...] with weights [P, L] or [L]; return [R, P, ...]."""
+    xp = backend_of(x).xp
+    order = (0, *range(2, x.ndim), 1)
+    mixed = mix_outputs(xp.permute_dims(x, order), W)
+    return xp.permute_dims(mixed, (0, x.ndim - 1, *range(1, x.ndim - 1)))

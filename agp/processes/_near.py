@@ -11,6 +11,7 @@ follow.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
@@ -28,7 +29,7 @@ from agp.bounds import (
 )
 from agp.chunking import cached_rows, row_ranges, rows_within, tile_rows
 from agp.inducing import Inducing
-from agp.kernels import Kernel
+from agp.kernels import Kernel, terms_of
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_jitter, cholesky, covariance_with, default_jitter, identity
 from agp.means import Mean
@@ -38,6 +39,7 @@ from agp.processes._further import refuse_data
 from agp.processes._near_paths import NearPaths
 from agp.processes._of_data import HoldsRows, no_pullback
 from agp.processes._paths import Paths
+from agp.processes._terms import Moments, Term, describe_terms, join_terms
 from agp.random import generator
 
 
@@ -370,6 +372,42 @@ class NearestNeighbours(HoldsRows):
         if rows is None:
             return self._own_features(factor, X)[0]
         return backend_of(X).rows_at(factor.features, rows)
+
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        return describe_terms(self.kernel, self.mean_function, self.width, names)
+
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
+        xp = backend_of(X).xp
+        sets = self.search.nearest(X, self.count, memory=self.memory)
+        floats = self._floats_per_group * (1 + len(terms_of(self.kernel)))
+        rows = row_ranges(X.shape[0], cached_rows(floats, X))
+        found = [self._project_terms(factor, X[i:j, :], sets[i:j, :]) for i, j in rows]
+        mean, covariance = (xp.concat(list(several), axis=0) for several in zip(*found, strict=True))
+        return mean, covariance
+
+    def _project_terms(self, factor: NearFactor, X: Array, sets: Array) -> Moments:
+        B, terms, k = backend_of(X), terms_of(self.kernel), sets.shape[1]
+        xp, own = B.xp, self._own_features(factor, X)[0]
+        group, noise, F = self._group(factor, X, sets, own)
+        found = condition_on_neighbours(self.kernel, group, noise, None, F)[0]
+        prior = xp.stack([term.diag(X)[0] for term in terms], axis=-1)
+        cross = [term.grouped_covariance(group[:, :k, :], group[:, k:, :])[0][:, :, 0] for term in terms]
+        r = xp.stack(cross, axis=-1)  # [n, k, K]
+        residual = xp.reshape(B.rows_at(factor.residual, xp.reshape(sets, (-1,))), (*sets.shape, self.outputs))
+        if self.inducing is None:
+            W = found.solve(r)
+            means, explained = residual.mT @ W, r.mT @ W
+        else:
+            parts, near = self.inducing.cross_terms(self.kernel, X), F[:, :k, :]  # type: ignore[index]
+            a = xp.stack([B.solve_triangular(factor.Lz, Kuf).mT for Kuf, _ in parts], axis=-1)  # [n, M, K]
+            r = r - near @ a
+            W = found.solve(r)
+            u = xp.permute_dims(a - near.mT @ W, (1, 0, 2))
+            half = xp.reshape(B.solve_triangular(factor.root, xp.reshape(u, (u.shape[0], -1))), u.shape)
+            half, u = (xp.permute_dims(x, (1, 0, 2)) for x in (half, u))
+            means = residual.mT @ W + factor.mean.mT @ u  # type: ignore[union-attr]
+            explained = r.mT @ W + a.mT @ a - half.mT @ half
+        return join_terms(means, prior, explained[:, None, :, :], self.mean_function(X)[0])
 
     def paths(self, factor: NearFactor, rng: Any, count: int, features: int, /) -> Paths:
         B = backend_of(self.X)

@@ -4,7 +4,9 @@ At x, the mean is h(x) + k_x^T w, and the variance is k_xx minus the part that t
 that store K, see `agp.posteriors.Exact`.
 """
 
+import dataclasses
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, NoReturn, Self
 
 from agp import tree
@@ -12,13 +14,14 @@ from agp.actions import Actions
 from agp.backend import Array, Pullback, as_widest_float, backend_of
 from agp.bounds import Batch, CovarianceSystem
 from agp.inducing import Points
-from agp.kernels import Kernel
+from agp.kernels import Kernel, terms_of
 from agp.linalg import nonnegative
 from agp.means import Mean
 from agp.posteriors import FollowsInverse, Projected
 from agp.processes._base import MixedPrecision, SitePull, WithoutSites
 from agp.processes._further import refuse_data
 from agp.processes._paths import Paths, conditional_paths
+from agp.processes._terms import Moments, Term, describe_terms, join_terms
 
 
 class HoldsRows(WithoutSites):
@@ -76,6 +79,13 @@ class DataProcess(HoldsRows):
         """Compute the covariance [n, n] at X [n, D] that the data explain."""
 
     @abstractmethod
+    def term_features(self, factor: Any, kernel: Kernel, X: Array, /) -> tuple[Array, Array, Array]:
+        """Return the change [n, P] of the mean of a term of f, and its features V [n, r] and G V^T [n, r].
+
+        The covariance of two terms that the data explain is V_i G V_j^T.
+        """
+
+    @abstractmethod
     def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
         """Return the weights of function samples, as `agp.posteriors.Posterior.path_weights` does for Points(X)."""
 
@@ -102,6 +112,17 @@ class DataProcess(HoldsRows):
         explained = self.explained_covariance(factor, X)
         covariance = xp.astype(xp.astype(self.kernel(X)[0], explained.dtype) - explained, X.dtype)
         return xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
+
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        return describe_terms(self.kernel, self.mean_function, self.width, names)
+
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
+        xp, terms = backend_of(X).xp, terms_of(self.kernel)
+        changes, V, GV = zip(*(self.term_features(factor, term, X) for term in terms), strict=True)
+        explained = xp.stack(V, axis=1) @ xp.stack(GV, axis=2)
+        prior = xp.stack([term.diag(X)[0] for term in terms], axis=1)
+        means, h = xp.stack(changes, axis=2), self.mean_function(X)[0]
+        return join_terms(means, prior, xp.astype(explained, X.dtype, copy=False)[:, None, :, :], h)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         choice = {"outputs": self.outputs, "count": count, "features": features}
@@ -212,6 +233,10 @@ class Iterative(DataProcess):
         Kfs = self.kernel(self.X, X)[0]
         return Kfs.mT @ self.solve(Kfs)
 
+    def term_features(self, factor: IterativeFactor, kernel: Kernel, X: Array, /) -> tuple[Array, Array, Array]:
+        Kfs = kernel(self.X, X)[0]
+        return Kfs.mT @ factor.weights, Kfs.mT, self.solve(Kfs).mT
+
     def path_weights(self, factor: IterativeFactor, values: Array, noise: Array, /) -> Array:
         # C^-1 (y - h - values - sigma noise)
         xp = backend_of(values).xp
@@ -310,6 +335,10 @@ class ComputationAware(DataProcess):
     def explained_covariance(self, factor: ProjectedFactor, X: Array, /) -> Array:
         W = self._features(X)[0]
         return W @ factor.inverse @ W.mT
+
+    def term_features(self, factor: ProjectedFactor, kernel: Kernel, X: Array, /) -> tuple[Array, Array, Array]:
+        W = dataclasses.replace(self, kernel=kernel)._features(X)[0]
+        return backend_of(X).xp.astype(W @ factor.weights, X.dtype), W, W @ factor.inverse
 
     def path_weights(self, factor: ProjectedFactor, values: Array, noise: Array, /) -> Array:
         # S (P b - T S^T (values + sigma noise)); P = 2 T - T G T gives the covariances of the posterior

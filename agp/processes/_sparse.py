@@ -1,6 +1,7 @@
 """A sparse Gaussian process: a prior, inducing variables and q(u)."""
 
 from abc import ABC
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -15,6 +16,7 @@ from agp.posteriors import InverseOwner, Posterior, start_of
 from agp.processes._base import Process, SitePull
 from agp.processes._further import DataPlace, InducingPlace, Place
 from agp.processes._paths import Paths, conditional_paths
+from agp.processes._terms import Moments, Term, describe_terms, project_terms
 from agp.random import Draws, draws_with_prefix, prefix_draws
 from agp.repairs import public
 from agp.tree import constant_data, detach
@@ -295,6 +297,13 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def project_covariance(self, factor: Any, X: Array, /) -> Array:
         Kuf, Kff = self.inducing.cross(self.kernel, X)[0], self.inducing.full(self.kernel, X)[0]
         return self.posterior.project_covariance(factor, Kuf, Kff)
+
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        return describe_terms(self.kernel, self.mean_function, self.width, names)
+
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
+        parts, h = self.inducing.cross_terms(self.kernel, X), self.mean_function(X)[0]
+        return project_terms(lambda *at: self.posterior.project(factor, *at), parts, h, self.outputs)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         def weights_of(values: Array, noise: Array) -> Array:

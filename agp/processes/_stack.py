@@ -1,6 +1,6 @@
 """Independent processes, side by side."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agp import tree
@@ -12,6 +12,7 @@ from agp.processes._base import Parallel, Process, SitePull, check_processes
 from agp.processes._further import Place
 from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
+from agp.processes._terms import Moments, Term, common_terms
 from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
 
@@ -75,6 +76,15 @@ class Stack(SideBySide, Parallel):
 
     def project_covariance(self, factor: Any, X: Array, /) -> Array:
         return backend_of(X).xp.concat([part.project_covariance(one, X) for part, one in self._with(factor)], axis=0)
+
+    def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
+        return common_terms("the outputs", [part.terms(names) for part in self.parts])
+
+    def project_terms(self, factor: Any, X: Array, /) -> Moments:
+        self.terms()  # raises if the terms do not correspond
+        xp, found = backend_of(X).xp, [part.project_terms(one, X) for part, one in self._with(factor)]
+        mean, covariance = (xp.concat(list(several), axis=1) for several in zip(*found, strict=True))
+        return mean, covariance
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         return StackedPaths(tuple(part.paths(one, rng, count, features) for part, one in self._with(factor)))

@@ -101,3 +101,16 @@ def helped():
 
 
 save("several-outputs", helped())
+
+additive = agp.kernels.additive(agp.RBF(), ["area", "age", "kind"])
+save("components", agp.plot.plot_components(GPRegressor(kernel=additive, random_state=0).fit(table, price), table))
+
+months = pd.DataFrame({"month": pd.date_range("2004-01-01", periods=120, freq="MS")})
+at, own = np.arange(120.0), np.random.default_rng(2)
+visitors = (
+    300.0 + np.cumsum(own.normal(0.3, 1.0, 120)) + 12.0 * np.sin(2.0 * np.pi * at / 12.0) + own.normal(0.0, 4.0, 120)
+)
+kernel = agp.Matern32() + agp.kernels.Centred(agp.Seasonal(period=365.25))
+series = GPRegressor(kernel=kernel, random_state=0).fit(months, visitors)
+groups = {"trend": ["matern32", "mean function"], "season": "centred(seasonal(365.25))"}
+save("components-series", agp.plot.plot_components(series, months, groups=groups))

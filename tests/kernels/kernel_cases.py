@@ -11,6 +11,7 @@ from agp import tree
 from agp.backend import asarray_like, to_numpy
 from agp.kernels import (
     RBF,
+    Centred,
     Constant,
     Kernel,
     Linear,
@@ -72,6 +73,18 @@ def stationary(cls, profile, without=(), **shapes):
     return {end: Case(partial(build, index), textbook, without) for index, end in enumerate((name, f"{name}-ard"))}
 
 
+def points(width):
+    """Four points [4, width]."""
+    return 1.2 * np.cos(0.3 + 1.7 * np.arange(4.0 * width).reshape(4, width))
+
+
+def _centred(kernel, X, Z):
+    S, inner = kernel.points, kernel.kernel
+    w = np.ones(len(S)) if kernel.weights is None else kernel.weights
+    at_X, at_Z, K = (inner(a, b)[0] @ w for a, b in ((X[:, 0, :], S), (Z, S), (S, S)))
+    return inner(X[:, 0, :], Z)[0] - np.outer(at_X, at_Z) / (w @ K)
+
+
 def _periodic(kernel, X, Z):
     sines = np.sin(np.pi * (X - Z) / kernel.period) / kernel.lengthscale
     return kernel.variance * np.exp(-0.5 * np.sum(sines**2, axis=-1))
@@ -114,6 +127,7 @@ def _on_sphere(kernel, X, Z):
 
 
 NO_GROUPS = ("linearise_groups",)
+NO_LINEARISATION = ("linearise", "linearise_groups")
 NO_GROUPS_OR_FEATURES = ("linearise_groups", "random_features")
 NO_CODES = ("random_features",)  # random inputs are no codes of levels
 CASES = {
@@ -149,6 +163,26 @@ CASES = {
             Warped(Matern52(0.8, 0.9) + Linear(LENGTHS(width)), CENTRES(width), SCALES(width)).on(tuple(range(width)))
             * RBF(1.1, 1.2)
         ),
+    ),
+    "centred": Case(
+        lambda width: Centred(RBF(0.8, LENGTHS(width)), points(width), np.asarray([0.5, 0.0, 1.0, 2.0])),
+        _centred,
+        NO_GROUPS,
+    ),
+    "centred-linear": Case(lambda width: Centred(Linear(LENGTHS(width)), points(width)), _centred, NO_GROUPS),
+    "centred-parts": Case(
+        lambda width: (
+            Constant(0.4)
+            + Centred(Matern12(0.8, 0.7), points(1)).on(1)
+            + 0.5
+            * Centred(RBF(0.8, 0.7) * Linear(0.3, CENTRES(2)), points(2)).on((2, 0))
+            * Matern32(1.1, LENGTHS(width))
+        ),
+        without=NO_GROUPS,
+    ),
+    "centred-white": Case(
+        lambda _: Centred(RBF(0.8, 0.5) + White(0.2), points(1)).on(1),
+        without=(*NO_LINEARISATION, "random_features"),
     ),
     "projected": Case(lambda width: Projected(RBF(1.2, 0.8), mixing(width, 2)), _projected),
     "projected-parts": Case(
@@ -212,4 +246,4 @@ def inputs(width, rows=9, others=5, seed=0):
 
 def sees_white_noise(name):
     """Whether one argument and two are different for this case."""
-    return name in ("white", "sum-ard")
+    return name in ("white", "sum-ard", "centred-white")

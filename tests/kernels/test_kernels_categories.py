@@ -10,6 +10,7 @@ from agp.backend import to_numpy
 from agp.kernels import (
     RBF,
     ActiveDims,
+    Centred,
     Constant,
     Kernel,
     Linear,
@@ -195,7 +196,7 @@ def test_every_kernel_becomes_one_of_mixed_columns(name, columns):
     assert np.linalg.eigvalsh(K).min() > -1e-10
     relabelled = X.copy()
     relabelled[:, columns] = np.asarray([2.0, 0.0, 3.0, 1.0])[X[:, columns].astype(int)]
-    if found <= {*columns}:
+    if found <= {*columns} and not tree.nodes(ready, Centred):  # its points contain codes
         np.testing.assert_array_equal(ready(relabelled)[0], K)
 
 

@@ -16,8 +16,18 @@ from matplotlib.figure import Figure
 import agp
 from agp.errors import ConvergenceWarning
 from agp.estimators import GPClassifier, GPRegressor
+from agp.kernels import RBF, Centred, Linear, Matern32, Seasonal, additive
 from agp.metrics import coverage, reliability
-from agp.plot import plot_calibration, plot_effects, plot_fit, plot_growth, plot_inducing, plot_learning, plot_pit
+from agp.plot import (
+    plot_calibration,
+    plot_components,
+    plot_effects,
+    plot_fit,
+    plot_growth,
+    plot_inducing,
+    plot_learning,
+    plot_pit,
+)
 from agp.tree import leaves
 
 RNG = np.random.default_rng(0)
@@ -609,3 +619,72 @@ def test_long_names_keep_their_beginning_and_their_end():
     middle = [f"the same beginning of a name {i} and the same end of it" for i in range(3)]
     assert len({*shorten(middle)}) == 3
     assert all(len(one) <= 28 for one in shorten(middle))
+
+
+# -- components -------------------------------------------------------------------------------------------------------
+
+
+def test_trend_and_season_are_below_each_other():
+    months = pd.DataFrame({"month": pd.date_range("2001-01-01", periods=60, freq="MS")})
+    y = 0.05 * np.arange(60) + np.sin(2.0 * np.pi * np.arange(60) / 12.0) + 0.05 * RNG.standard_normal(60)
+    kernel = Matern32() + Centred(Seasonal(period=365.25))
+    model = GPRegressor(kernel=kernel, random_state=0).fit(months, y)
+    figure = plot_components(model, months, groups={"trend": ["matern32", "mean function"], "season": 1})
+    trend, season = figure.axes
+    assert [ax.get_title() for ax in figure.axes] == ["trend", "season"]
+    assert [ax.get_xlabel() for ax in figure.axes] == ["", "month"]
+    assert [ax.get_ylabel() for ax in figure.axes] == ["component", "component"]
+    found = agp.inspection.components(model, months)
+    assert np.allclose(points(season.lines[0])[:, 1], found.mean[:, 0, 1])
+    assert len(points(trend.lines[0])) == 60
+    low, high = season.collections[0].get_paths()[0].vertices[:, 1].min(), season.lines[0].get_ydata().min()
+    assert np.isclose(high - low, Z95 * np.sqrt(found.variance[:, 0, 1]).max(), rtol=0.5)
+
+
+def test_components_of_columns_have_one_scale():
+    table = pd.DataFrame({"age": RNG.uniform(20.0, 80.0, 60), "kind": ["a", "b", "c"] * 20})
+    y = 0.1 * table["age"].to_numpy() + np.asarray([0.0, 2.0, -1.0] * 20) + 0.1 * RNG.standard_normal(60)
+    model = GPRegressor(kernel=additive(RBF(), ["age", "kind"]), random_state=0).fit(table, y)
+    figure = plot_components(model, table)
+    age, kind = figure.axes
+    assert age.get_ylim() == kind.get_ylim()
+    assert [text.get_text() for text in kind.get_xticklabels()] == ["a", "b", "c"]
+    assert (age.get_xlabel(), kind.get_xlabel()) == ("age", "kind")
+    heights_of = kind.containers[0].lines[0].get_ydata()
+    assert abs(heights_of[1] - heights_of[0] - 2.0) < 0.3
+    assert figure.axes == plot_components(model, table, ax=figure.axes).axes
+
+
+def test_components_of_several_columns_and_outputs():
+    X = RNG.uniform(-1.0, 1.0, (50, 3))
+    y = np.concatenate([X[:, :1], X[:, 1:2] * X[:, 2:]], axis=1)
+    model = agp.GPR.from_data(X, y, kernel=Linear().on(0) + RBF().on((1, 2)))
+    figure = plot_components(model, X)
+    assert [ax.get_title() for ax in figure.axes] == [
+        f"{name}, output {p}" for p in (1, 2) for name in ("linear.on(input 1)", "rbf.on(input 2, input 3)")
+    ]
+    assert [ax.get_xlabel() for ax in figure.axes[:2]] == ["input 1", "input 2"]
+    assert len(figure.axes[1].containers[0].lines[0].get_xdata()) == 50
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "label"),
+    [
+        (agp.Poisson(), RNG.poisson(2.0, (50, 1)) * 1.0, "component of the latent function"),
+        (agp.LogNormal(), np.exp(Y), "component of the transformed target"),
+        (agp.StudentT(), Y, "component"),
+    ],
+)
+def test_the_label_says_of_what_the_components_are(likelihood, y, label):
+    model = agp.SVGP.from_data(X, y, likelihood=likelihood, kernel=RBF() + Linear(), num_inducing=6)
+    assert plot_components(model, X).axes[0].get_ylabel() == label
+
+
+def test_pictures_without_components_are_refused():
+    model = agp.GPR.from_data(X, Y, kernel=agp.Constant())
+    with pytest.raises(ValueError, match="no component depends on a column; the components are constant"):
+        plot_components(model, X)
+    many = RNG.standard_normal((30, 26))
+    model = agp.GPR.from_data(many, Y[:30], kernel=additive(RBF(), range(26)))
+    with pytest.raises(ValueError, match="there are 26 panels, but at most 24"):
+        plot_components(model, many)

@@ -1,0 +1,125 @@
+"""Kernels of functions that average to zero, and additive kernels of them."""
+
+import numpy as np
+import pytest
+from helpers import as_arrays, assert_close
+
+import agp
+from agp import tree
+from agp.kernels import RBF, Centred, Constant, Linear, Matern52, Overlap, White, additive, terms_of
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(60, 3))
+
+
+@pytest.mark.parametrize(
+    "kernel", [RBF(), Linear() + RBF(), 2.0 * Matern52(), RBF().on(0) * Linear(), RBF() + White(0.3)]
+)
+@pytest.mark.parametrize("weights", [None, np.linspace(0.0, 1.0, 7)], ids=["equal", "weights"])
+def test_functions_average_to_zero(kernel, weights, backend):
+    points = RNG.normal(size=(7, 3))
+    one = backend.move(as_arrays(Centred(kernel, points, weights).from_data(X, 2.0)))
+    K = backend.numpy(one(backend.array(X), backend.array(points))[0])
+    average = K @ (np.full(7, 1.0 / 7.0) if weights is None else weights)
+    assert np.max(np.abs(average)) < 1e-13 * np.max(np.abs(K))
+    assert np.linalg.eigvalsh(backend.numpy(one(backend.array(X))[0])).min() > -1e-12
+
+
+def test_the_kernel_is_that_of_a_function_given_its_average():
+    """The covariances of f given the observation that its average is zero, without noise."""
+    S, w, k = X[:9], np.linspace(0.5, 1.0, 9), as_arrays(RBF(1.3, 0.8))
+    a = k(X, S)[0] @ w
+    expected = k(X)[0] - np.outer(a, a) / (w @ k(S)[0] @ w)
+    assert_close(Centred(k, S, w)(X)[0], expected, 1e-14)
+    assert_close(Centred(k, S, 5.0 * w)(X)[0], expected, 1e-13)
+
+
+def test_points_are_the_rows_of_the_data():
+    few = Centred(RBF()).from_data(np.asarray([[2.0], [1.0], [2.0], [5.0]]), 1.0)
+    assert few.points[:, 0].tolist() == [1.0, 2.0, 5.0]
+    assert few.weights.tolist() == [0.25, 0.5, 0.25]
+    column = RNG.normal(size=(1001, 1))
+    many = Centred(RBF()).from_data(column, 1.0)
+    assert many.points.shape == (200, 1)
+    assert many.weights is None
+    assert np.all(np.diff(many.points[:, 0]) > 0.0)
+    assert abs(np.mean(many.points) - np.mean(column)) < 0.01
+    assert Centred(RBF()).from_data(X, 1.0).points.shape == X.shape
+    assert Centred(RBF()).from_data(RNG.normal(size=(450, 2)), 1.0).points.shape == (200, 2)
+
+
+@pytest.mark.parametrize("scale", [1e-3, -40.0, 1e6])
+def test_the_starting_kernel_does_not_depend_on_units(scale):
+    column = RNG.normal(size=(501, 1))
+    kernels = [as_arrays(Centred(RBF()).from_data(x, 1.0)) for x in (column, scale * column)]
+    assert_close(kernels[1](scale * column)[0], kernels[0](column)[0], 1e-9)
+
+
+def test_functions_without_variance_at_the_points():
+    """A linear function through the average of the points has the average zero anyway."""
+    kernel = as_arrays(Centred(Linear(0.7, np.mean(X, axis=0)), X))
+    assert_close(kernel(X)[0], kernel.kernel(X)[0], 1e-12)
+    assert_close(kernel.diag(X)[0], kernel.kernel.diag(X)[0], 1e-12)
+
+
+def test_categories_are_centred():
+    codes = np.asarray([0.0, 1.0, 1.0, 2.0] * 5)[:, None]
+    kernel = as_arrays(Centred(RBF()).with_categories(1, (0,)).from_data(codes, 1.0))
+    assert isinstance(kernel.kernel, Overlap) or tree.nodes(kernel, Overlap)
+    assert kernel.weights.tolist() == [0.25, 0.5, 0.25]
+    assert np.max(np.abs(np.mean(kernel(codes)[0], axis=0))) < 1e-15
+
+
+@pytest.mark.parametrize(
+    ("points", "weights", "match"),
+    [
+        (X[:, :2], None, r"points of shape \(60, 2\), but the inputs have 3 columns"),
+        (X[:, 0], None, r"points of shape \(60,\)"),
+        (X, np.ones(3), r"60 points, but weights of shape \(3,\)"),
+        (X[:2], np.asarray([1.0, -1.0]), "negative weight"),
+        (None, np.ones(3), "weights, but no points"),
+    ],
+)
+def test_wrong_points_are_refused(points, weights, match):
+    with pytest.raises(ValueError, match=match):
+        Centred(RBF(), points, weights).from_data(X, 1.0)
+
+
+def test_additive_kernels_have_a_constant_and_centred_terms():
+    kernel = additive(Matern52(), (0, 2))
+    first, *others = terms_of(kernel)
+    assert isinstance(first, Constant)
+    assert [one.columns for one in others] == [(0,), (2,)]
+    with pytest.raises(ValueError, match="no columns"):
+        additive(RBF(), ())
+
+
+@pytest.mark.parametrize("build", [agp.GPR.from_data, agp.SGPR.from_data, agp.NNGP.from_data])
+def test_components_of_additive_kernels_average_to_zero(build):
+    y = 40.0 + np.sin(2.0 * X[:, :1]) + X[:, 1:2] ** 2 + 0.2 * RNG.normal(size=(60, 1))
+    model = agp.fit(build(X, y, kernel=additive(RBF(), range(3)), mean_function=agp.ZeroMean()), X, y).model
+    found = model.predictor().components(X)
+    average = np.mean(found.mean[:, 0, :], axis=0)
+    assert np.max(np.abs(average[1:])) < (1e-2 if build == agp.NNGP.from_data else 1e-7) * np.std(y)
+    assert abs(average[0] - np.mean(y)) < 0.05 * np.std(y)
+
+
+def test_a_component_is_the_effect_of_its_column():
+    """Within its error bars, and without the constant, for a function that the model can represent."""
+    y = 3.0 + np.sin(2.0 * X[:, :1]) + 0.5 * X[:, 1:2] + 0.1 * RNG.normal(size=(60, 1))
+    model = agp.fit(agp.GPR.from_data(X, y, kernel=additive(RBF(), range(3))), X, y).model
+    found = model.predictor().components(X)
+    for column, truth in enumerate((np.sin(2.0 * X[:, 0]), 0.5 * X[:, 1], np.zeros(60))):
+        place = found.names.index(f"centred(rbf).on({column})")
+        error = found.mean[:, 0, place] - (truth - np.mean(truth))
+        deviation = np.sqrt(found.variance[:, 0, place])
+        assert np.sqrt(np.mean(error**2)) < 0.15
+        assert np.mean(np.abs(error) < 2.5 * deviation + 0.01) > 0.85
+
+
+def test_centred_kernels_are_kept_in_files(tmp_path):
+    y = np.sin(X[:, :1])
+    model = agp.GPR.from_data(X, y, kernel=additive(RBF(), range(3)))
+    agp.save(model, tmp_path / "model.safetensors")
+    found = agp.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(found.kernel(X)[0], model.kernel(X)[0])
