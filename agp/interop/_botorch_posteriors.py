@@ -55,12 +55,18 @@ class Posteriors(NamedTuple):
         counts = [len(self.batch)] * len(names) + [x.ndim - 2 for x in rows]
         several = zip((*self.leaves.values(), *rows), counts, strict=True)
         given = [_without_constant_axes(x, count, len(batch)) for x, count in several]
+        looped = looped or not self.single.processes[0].fixed_shapes
+        mapped = [axis for _, axes in given for axis in axes]
+        if mapped and not looped:  # `Backend.with_pullback` asks whether rows are mapped, not whether leaves are
+            axis = max(mapped)
+            for i, (x, axes) in enumerate(given):
+                if i >= len(names) and not axes:
+                    given[i] = x.expand(batch[axis], *x.shape), [axis]
 
         def one(*arrays: Tensor) -> Any:
             leaves = dict(zip(names, arrays, strict=False))
             return f(tree.with_leaves(self.single, leaves), *arrays[len(names) :])
 
-        looped = looped or not self.single.processes[0].fixed_shapes
         for axis in reversed(range(len(batch))):
             one = _along_axis(one, [axis in axes for _, axes in given], batch[axis], looped=looped)
         return one(*(x for x, _ in given))
@@ -75,7 +81,7 @@ class Posteriors(NamedTuple):
         if X.shape[-2] > 1 or cross or not shared:
             return self.over_sets(lambda one, x: (one.predict_mean(x), _covariance(one, x, cross=cross)), X)
         rows = X.reshape(-1, X.shape[-1])  # for single points, marginals suffice
-        found = self.over_sets(_marginals, rows) if self.batch else self.single.predict(rows)
+        found = self.over_sets(lambda one, x: tuple(one.predict(x)), rows)
         mean, variance = (x.movedim(-2, 0).reshape(*axes, *self.batch, 1, x.shape[-1]) for x in found)
         return mean, variance.mT[..., None]
 
@@ -136,11 +142,6 @@ def draws_of(predictor: Predictor, count: int) -> tuple[Posteriors, ...]:
         several.append(replace(predictor, processes=(process,), factors=(factor,), likelihood=given))
     groups = [list(group) for _, group in groupby(several, key=tree.structure)]
     return tuple(Posteriors.stacked(group, (len(group),)) for group in groups)
-
-
-def _marginals(predictor: Predictor, X: Tensor) -> tuple[Tensor, Tensor]:
-    # `Predictor.predict` registers closed forms with autograd, which `torch.func.vmap` cannot map
-    return predictor.processes[0].project(predictor.factors[0], X)[0]
 
 
 def _covariance(predictor: Predictor, X: Tensor, *, cross: bool) -> Tensor:

@@ -369,8 +369,7 @@ class Predictor(Scores):
         y = self._targets(X, y)
         check_finite("X", X)
         known = self._by_row_terms(X, offset, noise, weights)
-        noises = [*tree.leaves(self.likelihood).values(), known[1]]
-        if all(backend_of(x).is_concrete(x) for x in (X, *noises) if x is not None):
+        if backend_of(X).is_concrete(X):
             self.likelihood.check_noise(known[1])
         new = tuple(X.shape[:-2])
         if self.lead and new not in ((), self.lead):
