@@ -34,7 +34,7 @@ class FunctionPaths(SamplePath):
         self._functions, self._sample_shape, self._batch, self._chosen = functions, sample_shape, batch, chosen
         self._has_draws, self._as_batch = has_draws, False
 
-    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:  # noqa: FBT001 - BoTorch's signature
+    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """Set whether inputs have an axis for the draws of hyperparameters."""
         self._as_batch = ensemble_as_batch
 

@@ -97,7 +97,9 @@ class Posteriors(NamedTuple):
     @property
     def least_noise(self) -> Tensor | None:
         """The smallest noise variance of the training rows, if some likelihood has no noise; otherwise None."""
-        trained, known = (self.leaves.get(name) for name in ("likelihood.noise_variance", "processes.0.posterior.noise"))
+        trained, known = (
+            self.leaves.get(name) for name in ("likelihood.noise_variance", "processes.0.posterior.noise")
+        )
         return None if trained is None or known is None or (trained > 0.0).all() else known.min()
 
     def condition_on(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> Self:

@@ -28,7 +28,7 @@ except ImportError as error:
     raise ImportError(f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}.") from error
 
 from agp.interop._botorch_paths import register_paths
-from agp.interop._botorch_posteriors import Posteriors, draws_of, posteriors_of
+from agp.interop._botorch_posteriors import draws_of, posteriors_of
 
 __all__ = ["BoTorchModel", "BoTorchModelList"]
 
@@ -79,8 +79,8 @@ class BoTorchModel(Model, FantasizeMixin):
         self._is_ensemble = self._is_fully_bayesian = self._has_draws  # BoTorch reads these names
         if self._has_draws and model.lead:
             raise ValueError(
-                f"the average over hyperparameters is conditioned on sets of data with the axes {model.lead}; build the "
-                "BoTorchModel first, and call its condition_on_observations."
+                f"the average over hyperparameters is conditioned on sets of data with the axes {model.lead}; build a "
+                "BoTorchModel of the average, and call its condition_on_observations."
             )
         self._parts = draws_of(model, draws) if self._has_draws else (posteriors_of(model),)
         self._chosen = tuple(range(model.outputs))
@@ -131,7 +131,7 @@ class BoTorchModel(Model, FantasizeMixin):
 
     @property
     def likelihood(self) -> Any:
-        """The likelihood p(y | f), an `agp.likelihoods.Likelihood`; with draws of hyperparameters, that of the first."""
+        """The likelihood p(y | f), an `agp.likelihoods.Likelihood`; that of the first draw, if there are several."""
         return self._single.likelihood
 
     def subset_output(self, idcs: list[int]) -> Self:
