@@ -26,7 +26,7 @@ class Posteriors(NamedTuple):
     batch: torch.Size
 
     @classmethod
-    def stacked(cls, several: Sequence[Predictor], batch: tuple[int, ...]) -> Self:
+    def stack(cls, several: Sequence[Predictor], batch: tuple[int, ...]) -> Self:
         """Return the batch of these predictors, which have one posterior each."""
         leaves = tree.leaves(several[0])
         if not batch:
@@ -97,10 +97,10 @@ class Posteriors(NamedTuple):
     @property
     def least_noise(self) -> Tensor | None:
         """The smallest noise variance of the training rows, if some likelihood has no noise; otherwise None."""
-        trained, known = (
-            self.leaves.get(name) for name in ("likelihood.noise_variance", "processes.0.posterior.noise")
-        )
-        return None if trained is None or known is None or (trained > 0.0).all() else known.min()
+        names = ("likelihood.noise_variance", "processes.0.posterior.noise")
+        trained, known = (self.leaves.get(name) for name in names)
+        known_only = trained is not None and known is not None and not (trained > 0.0).all()
+        return known.min() if known_only and (known > 0.0).all() else None
 
     def condition_on(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> Self:
         """Return the posteriors given further observations; `noise` replaces the noise of the likelihood."""
@@ -129,7 +129,7 @@ def posteriors_of(predictor: Predictor) -> Posteriors:
         replace(predictor, processes=(process,), factors=(factor,), lead=())
         for process, factor in zip(predictor.processes, predictor.factors, strict=True)
     ]
-    return Posteriors.stacked(each, predictor.lead)
+    return Posteriors.stack(each, predictor.lead)
 
 
 def draws_of(predictor: Predictor, count: int) -> tuple[Posteriors, ...]:
@@ -143,7 +143,7 @@ def draws_of(predictor: Predictor, count: int) -> tuple[Posteriors, ...]:
         given = tree.with_leaves(likelihood, own)
         several.append(replace(predictor, processes=(process,), factors=(factor,), likelihood=given))
     groups = [list(group) for _, group in groupby(several, key=tree.structure)]
-    return tuple(Posteriors.stacked(group, (len(group),)) for group in groups)
+    return tuple(Posteriors.stack(group, (len(group),)) for group in groups)
 
 
 def _covariance(predictor: Predictor, X: Tensor, *, cross: bool) -> Tensor:

@@ -267,7 +267,7 @@ class BoTorchModel(Model, FantasizeMixin):
             new._hold(*(_join_rows(pair, new.batch_shape) for pair in zip(old, (X, Y), strict=True)))
         return new
 
-    def _split(self, x: Tensor | None) -> list[Tensor | None]:
+    def _split(self, x: Tensor | None) -> list[Any]:
         """Return the rows [..., n, .] of each part of the draws of hyperparameters."""
         if x is None or not self._has_draws or x.ndim == 2 or x.shape[MCMC_DIM] == 1:
             return [x] * len(self._parts)

@@ -1,4 +1,4 @@
-"""Compare fully Bayesian optimisation with agp's models and with BoTorch's `SaasFullyBayesianSingleTaskGP`.
+"""Compare fully Bayesian optimisation with agp's models and BoTorch's `SaasFullyBayesianSingleTaskGP`.
 
 usage: OMP_NUM_THREADS=1 python bayesian_optimisation.py --results regret.jsonl
 
@@ -35,9 +35,9 @@ ACQUISITION = {"num_restarts": 5, "raw_samples": 128}
 WARMUP, SAMPLES, THINNING = 256, 128, 16
 
 
-def mixture_of_agp(X, y, seed):
+def mixture_of_agp(X, y, seed, **options):
     """Return the average of exact GPs that `agp.fit_regression` computes for few rows; the targets have no noise."""
-    return BoTorchModel(agp.fit_regression(X.numpy(), y.numpy(), likelihood=agp.Gaussian(0.0)).model)
+    return BoTorchModel(agp.fit_regression(X.numpy(), y.numpy(), likelihood=agp.Gaussian(0.0), **options).model)
 
 
 @functools.cache
@@ -72,7 +72,11 @@ def saas(X, y, seed):
     return model.eval()
 
 
-MODELS = {"agp": mixture_of_agp, "saas": saas}
+MODELS = {
+    "agp": mixture_of_agp,
+    "agp-matern52": functools.partial(mixture_of_agp, kernel=agp.Matern52()),  # without a linear part
+    "saas": saas,
+}
 
 
 def run(name, build, seed, evaluations=None):
@@ -103,7 +107,7 @@ def run(name, build, seed, evaluations=None):
 
 
 def table(lines):
-    """Return, for each problem, a row for each model and the paired differences of the last regrets."""
+    """Return rows of text for each problem and model, with paired differences of the last regrets from BoTorch's."""
     rows = []
     for problem in dict.fromkeys(one["problem"] for one in lines):
         found = {}
@@ -112,22 +116,22 @@ def table(lines):
                 found.setdefault(one["model"], {})[one["seed"]] = one
         for model, by_seed in found.items():
             last = np.asarray([one["regrets"][-1] for one in by_seed.values()])
-            seconds = np.mean([one["fit_seconds"] + one["acquisition_seconds"] for one in by_seed.values()])
-            quartiles = np.quantile(last, (0.25, 0.5, 0.75))
-            rows.append(
-                f"{problem:10s} {model:6s} {len(last):3d} seeds  regret: mean {last.mean():.2e}, quartiles "
-                + " ".join(f"{x:.1e}" for x in quartiles)
-                + f"  {seconds:.1f} CPU s per run"
+            fit, climb = (
+                np.mean([one[f"{step}_seconds"] for one in by_seed.values()]) for step in ("fit", "acquisition")
             )
-        if {"agp", "saas"} <= found.keys():
-            seeds = sorted(found["agp"].keys() & found["saas"].keys())
-            both = np.asarray([[found[name][seed]["regrets"][-1] for name in ("agp", "saas")] for seed in seeds])
+            quartiles = " ".join(f"{x:.1e}" for x in np.quantile(last, (0.25, 0.5, 0.75)))
+            rows.append(
+                f"{problem:10s} {model:13s} {len(last):3d} seeds  regret: mean {last.mean():.2e}, quartiles {quartiles}"
+                f"  CPU s: fits {fit:.1f}, acquisition {climb:.1f}"
+            )
+            seeds = sorted(by_seed.keys() & found.get("saas", {}).keys())
+            if model == "saas" or len(seeds) < 2:
+                continue
+            both = np.asarray([[found[name][seed]["regrets"][-1] for name in (model, "saas")] for seed in seeds])
             for kind, values in (("regret", both), ("log10 regret", np.log10(np.maximum(both, 1e-10)))):
                 apart = values[:, 0] - values[:, 1]
-                error = apart.std(ddof=1) / len(apart) ** 0.5 if len(apart) > 1 else float("nan")
-                rows.append(
-                    f"{problem:10s} agp - saas, {kind}: {apart.mean():+.3g} +- {error:.2g} ({len(apart)} pairs)"
-                )
+                error = apart.std(ddof=1) / len(apart) ** 0.5
+                rows.append(f"{'':10s} {model} - saas, {kind}: {apart.mean():+.3f} +- {error:.3f} ({len(apart)} pairs)")
     return rows
 
 
@@ -157,7 +161,9 @@ def main():
         for problem in chosen.problems:
             for model in chosen.models:
                 if (problem, seed, model) not in done:
-                    line = {"problem": problem, "seed": seed, "model": model} | run(problem, MODELS[model], seed, chosen.evaluations)
+                    line = {"problem": problem, "seed": seed, "model": model} | run(
+                        problem, MODELS[model], seed, chosen.evaluations
+                    )
                     with chosen.results.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(line) + "\n")
     print("\n".join(table(read())))

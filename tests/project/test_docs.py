@@ -52,7 +52,7 @@ SHORT = {
     "many_rows.py": ["--rows", "300", "--new", "50"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "deep_step.py": ["step.png", "--steps", "5"],
-    "bayesian_optimisation.py": "--results r.jsonl --models agp --problems branin --seeds 1 --evaluations 1".split(),
+    "bayesian_optimisation.py": ["--results", "regret.jsonl", "--models", "agp", "--seeds", "1", "--evaluations", "1"],
     "convolutional.py": ["--steps", "2", "--picture", "digits.png"],
     "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
     "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],
