@@ -99,8 +99,9 @@ class Posteriors(NamedTuple):
         """The smallest noise variance of the training rows, if some likelihood has no noise; otherwise None."""
         names = ("likelihood.noise_variance", "processes.0.posterior.noise")
         trained, known = (self.leaves.get(name) for name in names)
-        known_only = trained is not None and known is not None and not (trained > 0.0).all()
-        return known.min() if known_only and (known > 0.0).all() else None
+        if trained is None or known is None or (trained > 0.0).all() or not (known > 0.0).all():
+            return None
+        return known.min()
 
     def condition_on(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> Self:
         """Return the posteriors given further observations; `noise` replaces the noise of the likelihood."""
