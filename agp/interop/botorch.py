@@ -6,28 +6,31 @@ requires the extra ``botorch``.
 """
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from itertools import product
 from typing import Any, Self
 
 from agp import tree
 from agp.backend import backend_of
-from agp.checks import check_finite, check_model, check_results, check_test_inputs
+from agp.checks import check_finite, check_model, check_results, check_test_inputs, check_whole
 from agp.errors import count_of, missing_package_message
 from agp.predictors import Predictor
 from agp.tree import first_leaf
 
 try:
     import torch
-    from botorch.models.model import FantasizeMixin, Model
+    from botorch.models.model import FantasizeMixin, Model, ModelList
     from botorch.posteriors import GPyTorchPosterior, Posterior
+    from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
     from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
     from linear_operator import LinearOperator, to_linear_operator
-    from torch.utils._pytree import tree_map
 except ImportError as error:
     raise ImportError(f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}.") from error
 
-__all__ = ["BoTorchModel"]
+from agp.interop._botorch_paths import register_paths
+from agp.interop._botorch_posteriors import draws_of, posteriors_of
+
+__all__ = ["BoTorchModel", "BoTorchModelList"]
 
 Tensor = torch.Tensor
 
@@ -38,26 +41,61 @@ class BoTorchModel(Model, FantasizeMixin):
     Posteriors describe the latent functions in the units of the targets, so outcome transforms are not needed. BoTorch
     maximises; to minimise, train on the negative targets.
 
+    An average over hyperparameters (`agp.GPRMixture`) becomes a fully Bayesian model of BoTorch, like
+    `SaasFullyBayesianSingleTaskGP`: posteriors have an axis of S draws of the hyperparameters before the axis of points
+    (``MCMC_DIM``), and acquisition functions average over the draws.
+
     Parameters
     ----------
     model
         A model or a predictor. Its arrays are moved to torch if necessary.
+    draws
+        The number S of equally probable draws that represent an average over hyperparameters. 0 means a single normal
+        distribution with the mean and covariance of the average. Other models have no draws.
+    data
+        The inputs [N, D] and targets [N] or [N, P], as the attributes `train_inputs` and `train_targets` that some of
+        BoTorch's functions read. By default, those of the model, if it holds its data.
 
     Raises
     ------
     TypeError
         If `model` is neither a model nor a predictor.
+    ValueError
+        If `draws` is not a whole number of at least 0, or if a predictor of an average was conditioned on several sets
+        of data.
     """
 
-    def __init__(self, model: Any, /) -> None:
+    def __init__(self, model: Any, /, *, draws: int = 16, data: tuple[Any, Any] | None = None) -> None:
         super().__init__()
         if not isinstance(model, Predictor):
             check_model(model)
+            held = model._held_rows()
+            data = (held["X"], held["y"]) if data is None and "X" in held else data
             model = model.predictor()
         if backend_of(first_leaf(model)).name != "torch":
             model = tree.to_backend(model, "torch")
-        self._single, self._leaves = _stack(model)  # the first posterior, and the leaves [*batch, ...] of all
-        self._batch, self._chosen = torch.Size(model.lead), tuple(range(model.outputs))
+        draws = check_whole("draws", draws, least=0)
+        self._has_draws = draws > 0 and model.processes[0].shares is not None
+        self._is_ensemble = self._is_fully_bayesian = self._has_draws  # BoTorch reads these names
+        if self._has_draws and model.lead:
+            raise ValueError(
+                f"the average over hyperparameters is conditioned on sets of data with the axes {model.lead}; build a "
+                "BoTorchModel of the average, and call its condition_on_observations."
+            )
+        self._parts = draws_of(model, draws) if self._has_draws else (posteriors_of(model),)
+        self._chosen = tuple(range(model.outputs))
+        if data is not None:
+            X, y = (tree.to_backend(x, "torch").to(first_leaf(model)) for x in data)
+            self._hold(X, y[:, None] if y.ndim == 1 else y)
+
+    def _hold(self, X: Tensor, y: Tensor) -> None:
+        """Store inputs [..., N, D] and targets [..., N, P] in the forms of BoTorch."""
+        self.train_inputs, self.train_targets = (X,), y[..., 0] if y.shape[-1] == 1 else y.mT
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("train_inputs", "train_targets"):
+            raise AttributeError(f"the model does not hold its data; pass data=(X, y) to BoTorchModel for {name}.")
+        return super().__getattr__(name)
 
     def _with(self, **changed: Any) -> Self:
         new = copy.copy(self)
@@ -66,23 +104,42 @@ class BoTorchModel(Model, FantasizeMixin):
         return new
 
     @property
+    def _single(self) -> Predictor:
+        return self._parts[0].single
+
+    def _each_posterior(self) -> Iterator[tuple[tuple[int, ...], Predictor]]:
+        """Yield the predictor of each posterior, after its place in the batch."""
+        first = 0
+        for part in self._parts:
+            for place in product(*map(range, part.batch)):
+                yield (*place[:-1], first + place[-1]) if self._has_draws else place, part.at(place)
+            first += part.batch[-1] if self._has_draws else 0
+
+    @property
     def num_outputs(self) -> int:
         """The number of outputs in each posterior."""
         return len(self._chosen)
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The leading axes of a batch of posteriors, such as fantasies; empty for a single posterior."""
-        return self._batch
+        """The leading axes of a batch of posteriors, such as fantasies; empty for a single posterior.
+
+        The last axis is that of the draws of hyperparameters, if there are any.
+        """
+        first = self._parts[0].batch
+        return torch.Size((*first[:-1], sum(part.batch[-1] for part in self._parts))) if self._has_draws else first
 
     @property
     def likelihood(self) -> Any:
-        """The likelihood p(y | f), an `agp.likelihoods.Likelihood`."""
+        """The likelihood p(y | f), an `agp.likelihoods.Likelihood`; that of the first draw, if there are several."""
         return self._single.likelihood
 
     def subset_output(self, idcs: list[int]) -> Self:
         """Return the model with only these outputs."""
-        return self._with(_chosen=tuple(self._chosen[i] for i in idcs))
+        new = self._with(_chosen=tuple(self._chosen[i] for i in idcs))
+        if "train_targets" in self.__dict__ and self.num_outputs > 1:
+            new._hold(self.train_inputs[0], self.train_targets.mT[..., idcs])
+        return new
 
     # -- posteriors -------------------------------------------------------------------------------------------------
 
@@ -116,17 +173,18 @@ class BoTorchModel(Model, FantasizeMixin):
         """
         self._check(X)
         chosen = [self._chosen[i] for i in (range(self.num_outputs) if output_indices is None else output_indices)]
-        posterior = GPyTorchPosterior(self._normal(X, chosen, self._noise_at(X, observation_noise, chosen)))
-        return posterior if posterior_transform is None else posterior_transform(posterior=posterior, X=X)
+        aligned = self._over_draws(X)
+        posterior = GPyTorchPosterior(self._normal(aligned, chosen, self._noise_at(aligned, observation_noise, chosen)))
+        if posterior_transform is not None:
+            posterior = posterior_transform(posterior=posterior, X=aligned)
+        mixed = self._has_draws and isinstance(posterior, GPyTorchPosterior)
+        return GaussianMixturePosterior(posterior.distribution) if mixed else posterior
 
     def _normal(self, X: Tensor, chosen: list[int], noise: Tensor | None) -> MultivariateNormal:
-        predictor = self._single
-        together = len(chosen) > 1 and predictor.processes[0].mixing is not None
-        if X.shape[-2] == 1 and not self._batch and not together:
-            mean, variance = predictor.predict(X)  # for single points, marginals suffice
-            covariance = variance.mT[..., None]  # type: ignore[union-attr]
-        else:
-            mean, covariance = self._over_sets(lambda one, x: _joint(one, x, cross=together), X)
+        together = len(chosen) > 1 and self._single.processes[0].mixing is not None
+        found = [part.moments(X, cross=together) for part in self._parts]
+        mean = _concat([mean for mean, _ in found], -3)
+        covariance = _concat([covariance for _, covariance in found], -5 if together else -4)
         remedy = "check the parameters of the kernel, or use float64"
         check_results("the predicted", {"mean": mean, "covariance": covariance}, remedy)
         mean = mean[..., chosen]
@@ -148,12 +206,16 @@ class BoTorchModel(Model, FantasizeMixin):
     def _noise_at(self, X: Tensor, asked: bool | Tensor, chosen: list[int]) -> Tensor | None:
         """Return noise variances [..., q, m], or None."""
         if not isinstance(asked, bool):
+            asked = self._over_draws(asked) if asked.ndim < X.ndim else asked
             return asked.expand(*asked.shape[:-2], X.shape[-2], len(chosen))
         if not asked:
             return None
         self._check_noise("observation_noise=True")
-        zeros = X.new_zeros(X.shape[-2], self._single.outputs)
-        return self.likelihood.predict(zeros, zeros).variance[:, chosen]
+        return _concat([part.noise(X) for part in self._parts], -3)[..., chosen]
+
+    def _over_draws(self, x: Tensor) -> Tensor:
+        """Return rows [..., n, .] with an axis of size 1 for the draws of hyperparameters, if there are any."""
+        return x.unsqueeze(MCMC_DIM) if self._has_draws else x
 
     def _check(self, X: Tensor) -> None:
         check_test_inputs(X, self._single.width, *self._single.reference)
@@ -171,13 +233,17 @@ class BoTorchModel(Model, FantasizeMixin):
     def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None) -> Self:
         """Return a copy conditioned on further observations, as in `Predictor.condition_on`; this model is unchanged.
 
+        Draws of hyperparameters do not change, and remain equally probable.
+
         Parameters
         ----------
         X, Y
             Inputs [..., k, D] and targets [..., k, m]. Their leading axes are broadcast, and become the batch axes of
-            the posterior.
+            the posterior. With S draws of hyperparameters, the last of these axes has size S, or 1 for observations
+            that all draws share; X may lack this axis if Y has it.
         noise
-            Noise variances [..., k, m] of these observations; by default the noise of the likelihood.
+            Noise variances [..., k, m] of these observations; by default the noise of the likelihood. If that is zero,
+            the default is the smallest noise variance that the model has for its training rows.
 
         Raises
         ------
@@ -191,26 +257,33 @@ class BoTorchModel(Model, FantasizeMixin):
             )
         self._check(X)
         check_finite("Y", Y.reshape(-1, Y.shape[-1]))
-        found: list[Predictor] = []
+        X = self._over_draws(X) if X.ndim < Y.ndim else X
+        if noise is None and (least := self._parts[0].least_noise) is not None:
+            noise = least.expand(1, Y.shape[-1])
+        each = zip(self._parts, self._split(X), self._split(Y), self._split(noise), strict=True)
+        new = self._with(_parts=tuple(part.condition_on(*data) for part, *data in each))
+        if "train_inputs" in self.__dict__:
+            old = self.train_inputs[0], self.train_targets[..., None] if Y.shape[-1] == 1 else self.train_targets.mT
+            new._hold(*(_join_rows(pair, new.batch_shape) for pair in zip(old, (X, Y), strict=True)))
+        return new
 
-        def given(one: Predictor, X: Tensor, Y: Tensor, noise: Tensor | None = None) -> dict[str, Tensor]:
-            likelihood = one.likelihood
-            if noise is not None:  # it replaces the noise of the likelihood, to which `condition_on` would add it
-                likelihood.check_takes_noise()
-                zero = torch.zeros_like(first_leaf(likelihood))
-                one = replace(one, likelihood=tree.with_leaves(likelihood, {"noise_variance": zero}))
-            found.append(replace(one.condition_on(X, Y, noise=noise), likelihood=likelihood))
-            return tree.leaves(found[-1])
-
-        data = (X, Y) if noise is None else (X, Y, noise.expand(*noise.shape[:-2], *Y.shape[-2:]))
-        looped = not self.likelihood.quadratic  # the number of dual steps differs between sets
-        leaves = self._over_sets(given, *data, looped=looped)
-        batch = self._batch_with(*data)
-        first = {name: x[(0,) * len(batch)] for name, x in leaves.items()}
-        return self._with(_single=tree.with_leaves(found[0], first), _leaves=leaves, _batch=batch)
+    def _split(self, x: Tensor | None) -> list[Any]:
+        """Return the rows [..., n, .] of each part of the draws of hyperparameters."""
+        if x is None or not self._has_draws or x.ndim == 2 or x.shape[MCMC_DIM] == 1:
+            return [x] * len(self._parts)
+        sizes = [part.batch[-1] for part in self._parts]
+        if x.shape[MCMC_DIM] != sum(sizes):
+            raise ValueError(
+                f"the observations have the axes {tuple(x.shape[:-2])}, but the last of these must have the size 1 or "
+                f"{sum(sizes)}, the number of draws of hyperparameters; insert an axis with x.unsqueeze(-3)."
+            )
+        return list(x.split(sizes, MCMC_DIM))
 
     def fantasize(self, X: Tensor, sampler: Any, observation_noise: Tensor | None = None, **kwargs: Any) -> Self:
         """Draw S samples of observations at X [..., k, D], and return the batch [S, ...] of models conditioned on them.
+
+        Draws of hyperparameters stay the last axis of the batch. Since BoTorch's look-ahead functions average over them
+        after they have averaged over the samples, the returned batch is no ensemble of BoTorch (`is_ensemble`).
 
         Parameters
         ----------
@@ -229,53 +302,80 @@ class BoTorchModel(Model, FantasizeMixin):
             As in `condition_on_observations`, or if the noise is not Gaussian.
         """
         self._check_noise("fantasize")
-        return super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
-
-    # -- batches ----------------------------------------------------------------------------------------------------
-
-    def _batch_with(self, *rows: Tensor) -> torch.Size:
-        return torch.broadcast_shapes(self._batch, *(x.shape[:-2] for x in rows))
-
-    def _over_sets(self, f: Callable[..., Any], *rows: Tensor, looped: bool = False) -> Any:
-        """Compute ``f(predictor, *rows)`` for each set of rows [..., n, .] and its posterior."""
-        batch = self._batch_with(*rows)
-        names = list(self._leaves)
-        counts = [len(self._batch)] * len(names) + [x.ndim - 2 for x in rows]
-        several = zip((*self._leaves.values(), *rows), counts, strict=True)
-        given = [_without_constant_axes(x, count, len(batch)) for x, count in several]
-
-        def one(*arrays: Tensor) -> Any:
-            leaves = dict(zip(names, arrays, strict=False))
-            return f(tree.with_leaves(self._single, leaves), *arrays[len(names) :])
-
-        looped = looped or not self._single.processes[0].fixed_shapes
-        for axis in reversed(range(len(batch))):
-            one = _along_axis(one, [axis in axes for _, axes in given], batch[axis], looped=looped)
-        return one(*(x for x, _ in given))
+        if observation_noise is not None and observation_noise.ndim <= X.ndim:
+            observation_noise = self._over_draws(observation_noise)
+        found = super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
+        return found._with(_is_ensemble=False, _is_fully_bayesian=False)
 
 
-def _stack(predictor: Predictor) -> tuple[Predictor, dict[str, Tensor]]:
-    """Return the predictor of the first posterior, and the leaves [*lead, ...] of all posteriors."""
-    several = [
-        replace(predictor, processes=(process,), factors=(factor,), lead=())
-        for process, factor in zip(predictor.processes, predictor.factors, strict=True)
-    ]
-    single = several[0]
-    leaves, lead = tree.leaves(single), predictor.lead
-    if not lead:
-        return single, leaves
-    each = [tree.leaves(one) for one in several]
+class BoTorchModelList(ModelList):
+    """Independent models of several objectives or constraints, whose outputs are put side by side.
 
-    def together(name: str, x: Tensor) -> Tensor:
-        parts = [one[name] for one in each]
-        return (x.expand(len(parts), *x.shape) if all(y is x for y in parts) else torch.stack(parts)).unflatten(0, lead)
+    In contrast to BoTorch's `ModelListGP`, the models may have different data, likelihoods and posteriors, and other
+    models of BoTorch may be among them.
 
-    return single, {name: together(name, x) for name, x in leaves.items()}
+    Parameters
+    ----------
+    models
+        Models of agp, predictors, or models of BoTorch. If some average over hyperparameters, all others that do must
+        have the same number of draws.
+    draws
+        See `BoTorchModel`.
+    """
+
+    def __init__(self, *models: Any, draws: int = 16) -> None:
+        super().__init__(*(one if isinstance(one, Model) else BoTorchModel(one, draws=draws) for one in models))
+
+    @property
+    def train_inputs(self) -> list[tuple[Tensor, ...]]:
+        """The inputs of each model."""
+        return [one.train_inputs for one in self.models]  # type: ignore[misc]
+
+    @property
+    def train_targets(self) -> list[Tensor]:
+        """The targets of each model."""
+        return [one.train_targets for one in self.models]  # type: ignore[misc]
+
+    def condition_on_observations(self, X: Any, Y: Tensor, noise: Tensor | None = None) -> Self:
+        """Return a copy in which each model is conditioned on its columns of the observations.
+
+        Parameters
+        ----------
+        X
+            Inputs [..., k, D], or a list with the inputs for each output, as in `ModelListGP`.
+        Y
+            Targets [..., k, m] for all m outputs.
+        noise
+            Noise variances [..., k, m]; by default the noise of the likelihoods.
+
+        Raises
+        ------
+        ValueError
+            If `Y` does not have a column for each output.
+        """
+        if Y.shape[-1] != self.num_outputs:
+            raise ValueError(
+                f"Y has {count_of(Y.shape[-1], 'column')}, but the models have {count_of(self.num_outputs, 'output')}."
+            )
+        found, start = [], 0
+        for one in self.models:
+            own = slice(start, start := start + one.num_outputs)  # type: ignore[operator]
+            inputs = X if isinstance(X, Tensor) else X[own.start]
+            more = {} if noise is None else {"noise": noise[..., own]}
+            found.append(one.condition_on_observations(inputs, Y[..., own], **more))  # type: ignore[operator]
+        return type(self)(*found)
 
 
-def _joint(predictor: Predictor, X: Tensor, *, cross: bool) -> tuple[Tensor, Tensor]:
-    """Return means [q, P] and covariances, [q, P, q, P] if `cross` is true, otherwise [P, q, q], at X [q, D]."""
-    return predictor.predict_mean(X), predictor.predict_covariance(X, cross_outputs=cross)
+register_paths(BoTorchModel, BoTorchModelList)
+
+
+def _concat(parts: list[Tensor], axis: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
+
+
+def _join_rows(pair: tuple[Tensor, Tensor], batch: torch.Size) -> Tensor:
+    """Concatenate rows [..., n, .], with all axes of the batch."""
+    return torch.cat([x.expand(*batch, *x.shape[-2:]) for x in pair], -2)
 
 
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
@@ -294,30 +394,3 @@ def _factorisable(covariance: Tensor) -> LinearOperator:
         added = torch.where(bad, share * variances, added)
         found = covariance.detach() + torch.diag_embed(added)
     return to_linear_operator(covariance + torch.diag_embed(added))
-
-
-def _without_constant_axes(x: Tensor, count: int, axes: int) -> tuple[Tensor, list[int]]:
-    """Return x without its constant batch axes, and the other ones.
-
-    The first `count` axes of x are the last ones of the batch, which has so many axes.
-    """
-    varying = [i for i in range(count) if x.shape[i] > 1 and x.stride(i)]
-    array = x[tuple(slice(None) if i in varying else 0 for i in range(count))]
-    return array, [axes - count + i for i in varying]
-
-
-def _along_axis(f: Callable[..., Any], have: Sequence[bool], size: int, *, looped: bool) -> Callable[..., Any]:
-    """Map f over the first axis of those arrays that have it, by `torch.func.vmap` or in a loop.
-
-    If no array has the axis, the result is computed once and expanded.
-    """
-    if not any(have):
-        return lambda *arrays: tree_map(lambda x: x.expand(size, *x.shape), f(*arrays))
-    if not looped:
-        return torch.func.vmap(f, in_dims=tuple(0 if one else None for one in have))
-
-    def stacked(*arrays: Tensor) -> Any:
-        each = [f(*(x[i] if one else x for x, one in zip(arrays, have, strict=True))) for i in range(size)]
-        return tree_map(lambda *parts: torch.stack(parts), *each)
-
-    return stacked

@@ -128,7 +128,7 @@ def sums_by_column(xp: Any, x: Array) -> Array:
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
     B = backend_of(X)
     xp = B.xp
-    if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # use a single loop in compiled programs
+    if X.shape[-1] > FEW_COLUMNS and B.loops_on_device and not B.is_concrete(X):  # a single loop in compiled programs
         scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
         columns = xp.moveaxis(X, -1, 0), xp.moveaxis(Z, -1, 0), scale
         return B.fold(_one_difference, (), columns, 1, add=tree.add)[0]

@@ -21,7 +21,7 @@ WIDER = 1.15
 LEAST_CURVATURE = 0.15
 """The minimum curvature in any direction at a mode, in nats per squared unit of a logarithm."""
 LEAST_VARIANCE = 1e-6
-"""The variance that is added to each coordinate of a proposal."""
+"""The variance that is added to each coordinate of a proposal, and the least variance by which moments are scaled."""
 EDGE = 1e-10
 """The smallest distance of uniform numbers from 0 and 1."""
 TILT_STEPS, TILT_PENALTY, TILT_LENGTH = 20, 1e-3, 0.5
@@ -173,7 +173,7 @@ def match_moments(points: Numbers, weights: Numbers, others: Numbers, theirs: Nu
     penalty keeps a finite if the moments cannot be matched.
     """
     mean = theirs @ others
-    spread = np.sqrt(np.maximum(theirs @ (others - mean) ** 2, 1e-30))
+    spread = np.sqrt(np.maximum(theirs @ (others - mean) ** 2, LEAST_VARIANCE))
     features, goal = _moments(points, mean, spread), theirs @ _moments(others, mean, spread)
     logs = np.log(np.maximum(weights, 1e-300))
     a, tilted = np.zeros(features.shape[1]), weights

@@ -79,6 +79,26 @@ def test_weights_are_truncated_and_moments_matched():
     np.testing.assert_allclose(tilted @ points**2, equal @ others**2, atol=5e-3)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_all_weight_on_one_point_is_no_obstacle(size):
+    points = 9.0 + 1e-3 * RNG.normal(size=(32, size))
+    alone = np.zeros(32)
+    alone[7] = 1.0
+    tilted = match_moments(points, truncate(RNG.uniform(size=32)), points + 1e-9, alone)
+    assert np.isfinite(tilted).all()
+    assert abs(tilted.sum() - 1.0) < 1e-12
+
+
+@pytest.mark.parametrize("seed", [23, 47, 1])
+def test_few_rows_without_noise(seed):
+    # for the constant kernel, almost all weight is on a single setting
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(int(rng.integers(4, 9)), 2)).round(2)
+    y = (100.0 * np.sin(3.0 * X[:, 0]) * X[:, 1] - 50.0).round(1)
+    found = agp.fit_regression(X, y, likelihood=agp.Gaussian(0.0)).model
+    assert np.max(np.abs(found.predict_mean(X)[:, 0] - y)) < 1e-3 * np.std(y)
+
+
 # -- the posterior ----------------------------------------------------------------------------------------------------
 
 
