@@ -16,7 +16,7 @@ from agp_backends._jax_devices import bind_device, is_on_cpu
 from agp_backends._jax_traces import OUTERMOST, current_trace, pass_reports_on, with_reports
 
 MAX_PROGRAMS = 32
-"""The number of programs that are kept, each of which takes some MiB. The one looked up longest ago is dropped first."""
+"""The number of programs that are kept, of some MiB each. The one looked up longest ago is dropped first."""
 
 QUICK_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 """XLA options for a CPU: they disable the fusion emitters, which take a quarter of the compilation time without
