@@ -15,8 +15,8 @@ from agp.repairs import Report, pack_reports
 from agp_backends._jax_devices import bind_device, is_on_cpu
 from agp_backends._jax_traces import OUTERMOST, current_trace, pass_reports_on, with_reports
 
-MAX_PROGRAMS = 64
-"""The number of programs that are kept. The one that was looked up longest ago is dropped first."""
+MAX_PROGRAMS = 32
+"""The number of programs that are kept, of some MiB each. The one looked up longest ago is dropped first."""
 
 QUICK_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 """XLA options for a CPU: they disable the fusion emitters, which take a quarter of the compilation time without

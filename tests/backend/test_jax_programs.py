@@ -19,6 +19,8 @@ from agp.updates import Adam, Group, InverseUpdate, linear
 jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
 programs = pytest.importorskip("agp_backends._jax_programs")
 
+pytestmark = pytest.mark.slow
+
 SEEN: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(lambda name, seconds, **known: SEEN.append(name))
 X, Y = toy_data(24)
@@ -196,7 +198,6 @@ def test_a_program_that_is_dropped_is_freed():
     assert programs._keep_program.cache_info().currsize == programs.MAX_PROGRAMS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gpr", "sgpr"])
 def test_folds_of_equal_size_are_compiled_once(method):
     estimators = pytest.importorskip("agp.estimators")
