@@ -242,7 +242,7 @@ class Predictor(Scores):
 
         kinds = ("means of components", "covariances of components")
         of = partial(latent_terms, memory)
-        mean, covariance = self._in_chunks(found, X, memory, kinds, of=of, are_moments=True)
+        mean, covariance = self._in_chunks(found, X, memory, kinds, of=of, averaged="moments")
         names, columns = zip(*terms, strict=True)
         return Components(names, mean, covariance, columns)
 
