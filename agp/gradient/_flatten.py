@@ -84,7 +84,7 @@ class Unflatten(Generic[T]):
         for leaf, (start, end) in zip(self.leaves, self._ranges, strict=True):
             part = vector[start:end]
             if (inside := self._inside.get(leaf.name)) is not None:
-                before = xp.reshape(self._given[leaf.name], (-1,))
+                before = xp.reshape(self._raw_leaves[leaf.name], (-1,))
                 count = before.shape[0]
                 where = [*range(count)]
                 for k, place in enumerate(inside):
@@ -94,7 +94,7 @@ class Unflatten(Generic[T]):
         return found
 
     @cached_property
-    def _given(self) -> dict[str, Array]:
+    def _raw_leaves(self) -> dict[str, Array]:
         return tree.unconstrain(self.model)
 
     def vector(self, raw: Mapping[str, Array], /) -> Array:

@@ -13,7 +13,7 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.models import valid_data
 from agp.priors import Fixed, Priors, as_priors
-from agp.selection._given import Data, all_names
+from agp.selection._given import Data, Plan, all_names
 
 NEGLIGIBLE_NOISE = 1e-9
 """The least noise variance of targets if all noise is known, as a fraction of their variance."""
@@ -55,13 +55,15 @@ def split_priors(priors: Any, frozen: str | Iterable[str] = (), /) -> tuple[Any,
     return (densities if densities or not limits else "auto"), (*limits, *fixed)
 
 
-def check_limits(limits: Priors, kernels: Iterable[Kernel], parts: Iterable[tuple[str, Any]], /) -> None:
-    """Raise ValueError unless the pattern of each limit matches a parameter of a kernel or of another part."""
-    nodes = [*(("kernel", kernel) for kernel in kernels), *parts]
+def with_limits(plan: Plan, limits: Priors, /) -> Plan:
+    """Return the plan with limits. Raise ValueError unless each pattern matches a parameter of a compared model."""
+    parts = [("likelihood", plan.likelihood), ("mean_function", plan.mean_function)]
+    nodes = [*(("kernel", kernel) for kernel in plan.kernels().values()), *parts]
     names = [f"{path}.{name}" for path, part in nodes if part is not None for name in all_names(part)]
     for pattern, _ in limits:
         if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
             raise ValueError(tree.no_match_message(pattern, dict.fromkeys(names)))
+    return plan._replace(limits=limits)
 
 
 def with_least_noise(data: Data, likelihood: Any) -> Data:

@@ -20,11 +20,11 @@ from agp.repairs import outside, public
 from agp.selection._arguments import (
     check_kernel_and_priors,
     check_labels,
-    check_limits,
     method_to_use,
     split_priors,
     valid_rows,
     with_least_noise,
+    with_limits,
 )
 from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPlan
 from agp.selection._given import Columns, Plan, check_categories, check_times, logistic_likelihood, subsample_rows
@@ -242,10 +242,9 @@ def fit_regression(
     tolerance = check_positive("tolerance", tolerance)
     columns = Columns(X.shape[1], check_categories(categories, X))
     kernel = columns.mix(kernel) if isinstance(kernel, Kernel) else kernel
-    given = Gaussian() if likelihood is None else likelihood
     priors, limits = split_priors(priors, frozen)
-    plan = Plan(kernel, given, mean_function, priors, memory, tolerance, columns, limits=limits)
-    check_limits(limits, plan.kernels().values(), [("likelihood", given), ("mean_function", mean_function)])
+    given = Gaussian() if likelihood is None else likelihood
+    plan = with_limits(Plan(kernel, given, mean_function, priors, memory, tolerance, columns), limits)
     plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data), times=check_times(times, X))
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)

@@ -271,10 +271,10 @@ class Plan(NamedTuple):
         return {
             "likelihood": self.likelihood,
             "mean_function": self.mean_function,
-            "priors": self.limited(priors, kernel),
+            "priors": self.add_limits(priors, kernel),
         }
 
-    def limited(self, priors: Any, kernel: Kernel) -> Any:
+    def add_limits(self, priors: Any, kernel: Kernel) -> Any:
         """Return priors with the limits of parameters; those of parameters that the kernel lacks are left out."""
         if not self.limits:
             return priors

@@ -346,7 +346,7 @@ def mix(plan: Plan, data: Data, watch: Any, times: Sequence[Times] = ()) -> Mixe
 def _start(plan: Plan, kernel: Kernel, data: Data) -> GPR:
     """Return the untrained model, or a trained one if the coefficients of its mean function are not integrated over."""
     parts = plan.parts(kernel, data)
-    priors = as_priors(plan.limited(None, kernel) if isinstance(plan.priors, str) else parts["priors"])
+    priors = as_priors(plan.add_limits(None, kernel) if isinstance(plan.priors, str) else parts["priors"])
     model = exact_gp(data, kernel=kernel, **parts | {"priors": None})
     if isinstance(plan.kernel, str) and isinstance(kernel, Constant):  # it has few of the parameters
         names = [*tree.leaves(model, "parameter")]

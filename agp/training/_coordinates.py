@@ -49,7 +49,7 @@ class Coordinates:
         return np.repeat([f(leaf) for leaf in self.leaves], self.sizes)
 
     @property
-    def fixed(self) -> tuple[str, ...]:
+    def fixed_names(self) -> tuple[str, ...]:
         """The names of the fixed entries of the leaves, such as "kernel.lengthscale[0]"."""
         found = []
         for leaf in self.leaves:

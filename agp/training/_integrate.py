@@ -285,7 +285,7 @@ class HyperPosterior:
     def _with_level(self) -> tuple[GPR, list[str], tuple[str, ...]]:
         """Return the model with a constant kernel instead of a constant mean, its parameters, and fixed entries."""
         model, coordinates = self.model, self.prior.coordinates
-        names, held = [leaf.name for leaf in coordinates.leaves], coordinates.fixed
+        names, held = [leaf.name for leaf in coordinates.leaves], coordinates.fixed_names
         plain: dict[str, Any] = {"priors": (), "mean_function": ZeroMean(), "offset": None}  # the targets are centred
         if self.level is None:
             return dataclasses.replace(model, **plain), names, held
