@@ -12,7 +12,7 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.models._parts import ExactParts
-from agp.priors import Priors, as_priors, check_priors, restrict
+from agp.priors import Priors, as_priors, check_fixed, check_priors, restrict
 from agp.processes import Sparse, initialise_prior
 from agp.random import generator
 from agp.starts import repetitions, starting_kernel
@@ -290,6 +290,7 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
 def initialise_model(model: T) -> T:
     """Check the priors of a new model, and return it within their limits, with leaves that autodiff does not trace."""
     check_priors(model)
+    check_fixed(model)
     return restrict(tree.equalise(detach(model)))
 
 

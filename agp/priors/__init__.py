@@ -23,5 +23,5 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.priors._limits import fixed_entries, held_leaves, limits_of, restrict
+from agp.priors._limits import check_fixed, describe_limits, fixed_entries, held_leaves, limits_of, restrict
 from agp.priors._model import Priors, as_priors, assign_priors, check_priors, has_densities, with_priors

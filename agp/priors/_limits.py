@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of
+from agp.errors import explain_arguments
 from agp.priors._densities import Entries, Prior
 from agp.tree import LOWER, ORDERED, POSITIVE
 
@@ -29,6 +30,7 @@ class Limit(Prior):
         return zeros, lambda: zeros
 
 
+@explain_arguments
 @dataclass(frozen=True)
 class Between(Limit):
     """Limits of a parameter, which training respects; they are no density, so a prior can be added to them.
@@ -61,9 +63,10 @@ class Between(Limit):
             raise ValueError(f"low is {self.low:g} and high is {self.high:g}, but low must be less than high.")
 
 
+@explain_arguments
 @dataclass(frozen=True)
 class Fixed(Limit):
-    """A parameter, or an entry of one, that training does not change."""
+    """A parameter, or an entry of one, that training does not change. The kernel or likelihood holds its value."""
 
 
 class Limits(NamedTuple):
@@ -138,6 +141,36 @@ def restrict(model: T, limits: dict[str, Limits] | None = None, /) -> T:
 def limits_among(model: Any, kind: type[L], /) -> list[tuple[str, L]]:
     """Return the patterns and limits of one class among the priors of a model; parts of models have none."""
     return [(pattern, prior) for pattern, prior in vars(model).get("priors", ()) if isinstance(prior, kind)]
+
+
+def describe_limits(model: Any, /) -> dict[str, str]:
+    """Return the limits of parameters as text, by the name of the leaf."""
+    found: dict[str, list[str]] = {}
+    for pattern, between in limits_among(model, Between):
+        low = -math.inf if between.low is None else between.low
+        high = math.inf if between.high is None else between.high
+        whole = tree.whole_pattern(pattern)
+        for name in tree.leaves(model, "parameter"):
+            if tree.matches(name, whole):
+                found.setdefault(name, []).append(f"{pattern[len(whole) :]} between {low:g} and {high:g}".strip())
+    return {name: ", ".join(texts) for name, texts in found.items()}
+
+
+def check_fixed(model: Any, /) -> None:
+    """Raise ValueError if a fixed entry is outside its limits."""
+    fixed, bounds = fixed_entries(model), limits_among(model, Between)
+    for name in fixed if bounds else ():
+        x = tree.leaves(model)[name]
+        flat = backend_of(x).xp.reshape(x, (-1,))
+        for pattern, between in bounds:
+            for i in set(tree.entries_matching(name, tuple(x.shape), pattern)) & set(fixed[name]):
+                value = float(flat[i])
+                low, high = between.low, between.high
+                if not (low is None or value >= low) or not (high is None or value <= high):
+                    raise ValueError(
+                        f"an entry of {name} is fixed at {value:g}, but {pattern!r} limits it; give the kernel another "
+                        "value, or change the limits."
+                    )
 
 
 def check_limit(leaf: tree.Leaf, pattern: str, limit: Limit, /) -> None:

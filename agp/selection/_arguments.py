@@ -11,6 +11,7 @@ from agp.backend import Array, backend_of, like
 from agp.checks import check_instance, check_weights, known_of_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
+from agp.means import ConstantMean
 from agp.models import valid_data
 from agp.priors import Fixed, Priors, as_priors
 from agp.selection._given import Data, Plan, all_names
@@ -57,9 +58,9 @@ def split_priors(priors: Any, frozen: str | Iterable[str] = (), /) -> tuple[Any,
 
 def with_limits(plan: Plan, limits: Priors, /) -> Plan:
     """Return the plan with limits. Raise ValueError unless each pattern matches a parameter of a compared model."""
-    parts = [("likelihood", plan.likelihood), ("mean_function", plan.mean_function)]
+    parts = [("likelihood", plan.likelihood), ("mean_function", plan.mean_function or ConstantMean())]
     nodes = [*(("kernel", kernel) for kernel in plan.kernels().values()), *parts]
-    names = [f"{path}.{name}" for path, part in nodes if part is not None for name in all_names(part)]
+    names = [f"{path}.{name}" for path, part in nodes for name in all_names(part)]
     for pattern, _ in limits:
         if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
             raise ValueError(tree.no_match_message(pattern, dict.fromkeys(names)))

@@ -243,8 +243,8 @@ def fit_regression(
     columns = Columns(X.shape[1], check_categories(categories, X))
     kernel = columns.mix(kernel) if isinstance(kernel, Kernel) else kernel
     priors, limits = split_priors(priors, frozen)
-    given = Gaussian() if likelihood is None else likelihood
-    plan = with_limits(Plan(kernel, given, mean_function, priors, memory, tolerance, columns), limits)
+    plan = Plan(kernel, likelihood or Gaussian(), mean_function, priors, memory, tolerance, columns)
+    plan = with_limits(plan, limits)
     plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data), times=check_times(times, X))
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)

@@ -13,8 +13,9 @@ from agp.errors import NotPositiveDefiniteError, count_of
 from agp.kernels import Kernel
 from agp.likelihoods import TRANSFORMS, Logit, Transform, YeoJohnson
 from agp.means import ConstantMean
+from agp.priors import Fixed, Relative
 from agp.selection._climb import Climber, StageOver, ignore_repairs
-from agp.selection._given import Data, Plan, average
+from agp.selection._given import Data, Plan, all_names, average
 from agp.selection._race import Mixed, mix
 from agp.selection._seasons import Times
 from agp.selection._signal import CHANCE, CLEAR
@@ -76,11 +77,26 @@ def _why_not_transformed(plan: Plan, data: Data) -> str:
     in_units = {
         "likelihood": plan.likelihood.noise_variance is not None,
         "mean_function": mean is not None and not (isinstance(mean, ConstantMean) and mean.value is None),
-        "priors": bool(plan.limits) or not (plan.priors is None or isinstance(plan.priors, str)),
+        "priors": _has_units(plan),
         "kernel": isinstance(plan.kernel, Kernel) and any("variance" in name for name in tree.leaves(plan.kernel)),
     }
     given = next((name for name, is_given in in_units.items() if is_given), None)
     return f"{given} has values in the unit of the targets" if given else ""
+
+
+def _has_units(plan: Plan) -> bool:
+    """Whether a prior or a limit refers to a parameter whose unit is that of the targets."""
+    densities = {} if plan.priors is None or isinstance(plan.priors, str) else plan.priors
+    pairs = [*densities.items(), *plan.limits]
+    names = [f"kernel.{name}" for kernel in plan.kernels().values() for name in all_names(kernel)]
+    in_units = ["likelihood.noise_variance", "mean_function.value", "mean_function.weights"]
+    in_units += [name for name in names if "variance" in name]
+    return any(
+        tree.matches(name, tree.whole_pattern(pattern))
+        for pattern, prior in pairs
+        for name in in_units
+        if not isinstance(prior, Fixed | Relative)
+    )
 
 
 # -- the constants of transforms --------------------------------------------------------------------------------------

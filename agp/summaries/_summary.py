@@ -1,7 +1,8 @@
 """Summaries of models as text and as tables in notebooks."""
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.errors import explain_call
-from agp.priors import assign_priors
+from agp.priors import assign_priors, describe_limits, fixed_entries
 from agp.summaries._tables import table_html, text_table
 
 MAX_ENTRIES, SHOWN_HTML = 4, 12
@@ -176,10 +177,13 @@ def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -
     leaves = tree.describe(model)
     names = [leaf.name for leaf in leaves if leaf.role == "parameter"]
     for pattern in patterns:
-        if not any(tree.matches(name, pattern) for name in names):
+        if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
             raise ValueError(tree.no_match_message(pattern, names))
     pairs = assign_priors(model) if "priors" in vars(model) else []  # parts of models have no priors
     priors = {leaf.name: repr(prior) for leaf, prior in pairs}
+    fixed = fixed_entries(model, patterns)
+    for name, text in describe_limits(model).items():
+        priors[name] = ", ".join(filter(None, (priors.get(name, ""), text)))
     units = [leaf.unit for leaf in leaves if leaf.unit is not None]  # shown in their own column
     shown = [leaf for leaf in leaves if leaf.role != "constant" or not any(leaf.value is unit for unit in units)]
     names_of = columns_by_kernel(model, tuple(map(str, columns))) if columns else {}
@@ -189,7 +193,7 @@ def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -
         _Line(
             leaf,
             priors.get(leaf.name, ""),
-            _training_role(leaf, patterns),
+            _training_role(leaf, fixed.get(leaf.name, ()), tree.followers(model)),
             names_of.get(leaf.name.rpartition(".")[0], ()),
             intervals.get(leaf.name),
         )
@@ -197,10 +201,14 @@ def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -
     ]
 
 
-def _training_role(leaf: tree.Leaf, frozen: tuple[str, ...]) -> str:
+def _training_role(leaf: tree.Leaf, fixed: tuple[int, ...], followers: Mapping[str, str]) -> str:
+    if leaf.name in followers:
+        return f"as {followers[leaf.name]}"
     if leaf.role != "parameter":
         return leaf.role
-    return "frozen" if any(tree.matches(leaf.name, pattern) for pattern in frozen) else "yes"
+    if len(fixed) == math.prod(np.shape(_host(leaf.value))) and fixed:
+        return "frozen"
+    return f"frozen: {list(fixed)}" if fixed else "yes"
 
 
 def _lines(cell: str | list[str]) -> list[str]:

@@ -318,15 +318,21 @@ class HyperPosterior:
         size = len(start)
         steps = DIFFERENCE * np.concatenate([np.eye(size), -np.eye(size)])
 
+        first = float(self.log_density(start[None])[0])
+        if not np.isfinite(first):
+            return None
+        highest = 1e3 * (1.0 + abs(first)) - first
+
         def value_and_slope(point: Numbers) -> tuple[float, Numbers]:
             values = self.log_density(np.concatenate([point[None], point + steps]))
             if not np.isfinite(values).all():
-                return 1e25, np.zeros(size)
+                return highest, np.zeros(size)
             return -float(values[0]), -(values[1 : size + 1] - values[size + 1 :]) / (2.0 * DIFFERENCE)
 
-        box = [*zip(*self.box, strict=True)]
+        # with limits, the first step may go far, so they are passed only if the user has set some
+        box = [*zip(*self.box, strict=True)] if np.isfinite(self.prior.limits).any() else None
         found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", bounds=box)
-        if not found.fun < 1e25:
+        if not found.fun < highest:
             return None
         wide = 100.0 * DIFFERENCE
         rows = [value_and_slope(found.x + wide * e)[1] - value_and_slope(found.x - wide * e)[1] for e in np.eye(size)]

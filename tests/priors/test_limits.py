@@ -16,7 +16,7 @@ Y = np.sin(1.5 * X[:, 0]) + 0.1 * RNG.standard_normal(60)
 COUNTS = RNG.poisson(np.exp(np.sin(X[:, 0]))).astype(float)
 KERNEL = agp.RBF(lengthscale=[1.0, 1.5])
 LIMITS = {
-    "kernel.lengthscale": Between(0.5, 1.2),
+    "kernel.lengthscale[0]": Between(0.5, 1.2),
     "kernel.variance": Between(None, 0.2),
     "likelihood.noise_variance": Between(0.05),
     "kernel.lengthscale[1]": Fixed(),
@@ -60,11 +60,7 @@ def assert_within(model):
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("training", TRAININGS)
 def test_training_respects_limits_and_reaches_those_that_bind(training):
-    limits = {name: one for name, one in LIMITS.items() if name != "kernel.lengthscale[1]"}
-    limits["kernel.lengthscale"] = Between(0.5)
-    limits["kernel.lengthscale[0]"] = Between(None, 1.2)
-    limits["kernel.lengthscale[1]"] = Fixed()
-    free, model = agp.fit_newton(gpr(), X, Y).model, gpr(priors=limits)
+    free, model = agp.fit_newton(gpr(), X, Y).model, gpr(priors=LIMITS)
     assert_within(model)
     assert values(free)["likelihood.noise_variance"] < 0.05  # so the limit binds
     assert values(free)["kernel.variance"] > 0.2
@@ -162,7 +158,7 @@ def test_limits_have_the_units_of_the_parameter():
 
 
 def test_all_backends_take_the_same_steps(backend):
-    priors = {**LIMITS, "kernel.*": LogNormal(0.0, 1.0), "kernel.lengthscale[0]": LogNormal(0.2, 0.4)}
+    priors = [*LIMITS.items(), ("kernel.lengthscale[0]", LogNormal(0.2, 0.4)), ("kernel.*", LogNormal(0.0, 1.0))]
     model = gpr(priors=priors)
     expected = agp.train(model, X, Y, steps=10).model
     found = agp.train(backend.move(model), backend.array(X), backend.array(Y), steps=10).model
@@ -287,3 +283,54 @@ def test_limits_survive_files(tmp_path):
     model = gpr(priors=LIMITS)
     agp.save(model, tmp_path / "model.safetensors")
     assert agp.load(tmp_path / "model.safetensors").priors == model.priors
+
+
+def test_the_summary_shows_limits_and_fixed_entries():
+    priors = {"kernel.lengthscale": Between(0.5, 3.0), "kernel.lengthscale[1]": Fixed(), "likelihood.*": Fixed()}
+    text = agp.summary(gpr(priors=priors))
+    line = next(line for line in text.splitlines() if line.startswith("kernel.lengthscale"))
+    assert "between 0.5 and 3" in line
+    assert line.endswith("frozen: [1]")
+    assert next(line for line in text.splitlines() if line.startswith("likelihood")).endswith("frozen")
+    assert "frozen: [0]" in agp.summary(gpr(), frozen="kernel.lengthscale[0]")
+
+
+def test_fixed_values_outside_their_limits_are_refused():
+    with pytest.raises(ValueError, match=r"an entry of kernel.lengthscale is fixed at 1.5, but"):
+        gpr(priors={"kernel.lengthscale": Between(0.5, 1.2), "kernel.lengthscale[1]": Fixed()})
+
+
+def test_limits_of_lengthscales_do_not_prevent_transforms():
+    y = np.exp(3.0 * Y)
+    for limit in (Between(0.01, 50.0), Fixed()):
+        assert agp.fit_regression(X, y, transforms="auto", priors={"kernel.*lengthscale": limit}).transform is not None
+    floor = {"likelihood.noise_variance": Between(1e-6)}
+    assert agp.fit_regression(X, y, transforms="auto", priors=floor).transform is None
+
+
+def test_integration_by_differences_finds_the_mode():
+    # kernels without linearisations; with limits far away, too
+    @agp.tree.model
+    class Plain(agp.kernels.Stationary):
+        def profile(self, r2, /):
+            g = np.exp(-0.5 * r2)
+            return g, lambda: -0.5 * g
+
+        def linearise(self, X, /):
+            return None
+
+    rows = slice(0, 20)
+    found = []
+    for priors in (None, {"kernel.lengthscale": Between(0.05, 50.0)}):
+        model = agp.GPR.from_data(X[rows], Y[rows], kernel=Plain(), priors=priors)
+        found.append(float(agp.integrate(model, settings=40).model.mode.bound(X[rows], Y[rows])[0]))
+    expected = agp.GPR.from_data(X[rows], Y[rows], kernel=agp.RBF())
+    best = float(agp.integrate(expected, settings=40).model.mode.bound(X[rows], Y[rows])[0])
+    assert found == pytest.approx([best, best], abs=0.05)
+
+
+def test_calls_with_wrong_arguments_are_explained():
+    with pytest.raises(TypeError, match=r"Fixed\(\) takes no argument by position"):
+        Fixed(8.0)
+    with pytest.raises(TypeError, match="its arguments are low, high"):
+        Between(upper=3.0)
