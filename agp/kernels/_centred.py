@@ -1,9 +1,11 @@
 """Kernels of functions whose average over the data is zero, with which the terms of additive functions are unique."""
 
-from collections.abc import Iterable
+from collections.abc import copy
 from functools import reduce
 from operator import add
 from typing import Any, ClassVar, NamedTuple, Self
+
+import Iterable
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of
@@ -324,7 +326,7 @@ def additive(kernel: Kernel, columns: Iterable[int | str], /) -> Kernel:
     >>> print(round(float(np.max(np.abs(components.mean[:, 0, 2] - truth))), 1))
     0.0
     """
-    terms = [Centred(kernel).on(column) for column in columns]
+    terms = [Centred(copy.deepcopy(kernel)).on(column) for column in columns]  # equal objects would be tied
     if not terms:
         raise ValueError("additive has no columns; pass one or more.")
     return reduce(add, terms, Constant())

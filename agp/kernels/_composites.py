@@ -70,7 +70,9 @@ class _Composite(Kernel):
             raise TypeError(f"parts of {name} is {self.parts!r}, but must be a tuple of kernels, such as (RBF(),).")
         for i, part in enumerate(self.parts):
             check_part(f"parts[{i}]", part)
-        object.__setattr__(self, "ties", (*dict.fromkeys((*self.ties, *_repeated_parts(self.parts))),))
+        kinds = {path: type(node) for path, node in tree.nodes(self, Kernel).items()} if self.ties else {}
+        kept = [pair for pair in self.ties if pair[0] in kinds and kinds[pair[0]] is kinds.get(pair[1])]
+        object.__setattr__(self, "ties", (*dict.fromkeys((*kept, *_repeated_parts(self.parts))),))
 
     @classmethod
     def of(cls, *kernels: Kernel) -> Self:
@@ -87,6 +89,13 @@ class _Composite(Kernel):
     def _with_parts(self, parts: Iterable[Kernel]) -> Self:
         """Return the composition of other parts, in which the same parts are equal."""
         return tree.equalise(type(self)(tuple(parts), ties=self.ties))
+
+    def _with_categories(self, width: int, columns: tuple[int, ...]) -> Iterable[Kernel]:
+        if self.ties:
+            raise ValueError(
+                "a kernel object that occurs several times cannot be combined with categories; use different objects."
+            )
+        return (part.with_categories(width, columns) for part in self.parts)
 
     def _pull_parts(self, pulls: Iterable[Pullback], part_bars: Iterable[Any]) -> tuple[Any, ...]:
         bars: list[Any] = []
@@ -184,7 +193,7 @@ class Sum(_Composite):
         return value, pullback
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
-        return functools.reduce(operator.add, (part.with_categories(width, columns) for part in self.parts))
+        return functools.reduce(operator.add, self._with_categories(width, columns)) if columns else self
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         share = variance / len(self.parts)
@@ -252,7 +261,7 @@ class Product(_Composite):
         return functools.reduce(operator.mul, values), pullback
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
-        return functools.reduce(operator.mul, (part.with_categories(width, columns) for part in self.parts))
+        return functools.reduce(operator.mul, self._with_categories(width, columns)) if columns else self
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         first = next((i for i, part in enumerate(self.parts) if _has_variance(part)), 0)

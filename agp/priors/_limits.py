@@ -87,6 +87,12 @@ def fixed_entries(model: Any, frozen: tuple[str, ...] = (), /) -> dict[str, tupl
         for pattern in patterns:
             if entries := tree.entries_matching(name, tuple(x.shape), pattern):
                 found.setdefault(name, set()).update(entries)
+    constraints = tree.constraints(model) if found else {}
+    for name, entries in found.items():
+        if constraints[name] in (ORDERED, LOWER) and len(entries) < math.prod(tree.leaves(model)[name].shape):
+            raise ValueError(
+                f"{name} is {constraints[name].name}, so single entries cannot be fixed; fix all of {name}."
+            )
     return {name: tuple(sorted(entries)) for name, entries in found.items()}
 
 
@@ -117,6 +123,8 @@ def limits_of(model: Any, frozen: tuple[str, ...] = (), /) -> dict[str, Limits]:
             for i in tree.entries_matching(name, shape, pattern):
                 low[i] = max(low[i], -math.inf if between.low is None else between.low)
                 high[i] = min(high[i], math.inf if between.high is None else between.high)
+        if any(a > b for a, b in zip(low, high, strict=True)):
+            raise ValueError(f"the limits of {name} contradict each other; check the patterns that match it.")
         if held or low != [-math.inf] * size or high != [math.inf] * size:
             xp, least = backend_of(x).xp, 0.0 if isinstance(leaf.constraint, type(POSITIVE)) else -math.inf
             low = [max(least, end) for end in low]

@@ -187,6 +187,8 @@ class Climber:
         return self.done[-1]
 
     def _narrowly(self, model: Any, most: int, least: float, radius: float) -> tuple[Any, float, float]:
+        if MEAN in limits_of(model):  # `narrow` shifts the mean
+            return self._by_newton(model, most, least, radius)
         thin = narrow(model)
         trained, *scores = self._by_newton(thin, most, least, radius)
         if not math.isfinite(scores[0]):
@@ -304,7 +306,7 @@ def parts_beside(model: Any, X: Any) -> Parts:
 
 def model_on(model: Any, data: Data) -> GPR:
     """Build an exact GP on other rows with a model's hyperparameters and priors."""
-    return exact_gp(data, priors=dict(model.priors), **parts_beside(model, data.X)._asdict())
+    return exact_gp(data, priors=model.priors, **parts_beside(model, data.X)._asdict())
 
 
 def beside(part: Any, X: Any) -> Any:

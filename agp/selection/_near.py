@@ -357,7 +357,11 @@ class NearTraining:
         names = [name for name in newton_names(model) if not name.startswith("mean_function.")]
         if only_variances:
             names = [name for name in names if name.endswith("variance")]
-        reached = self._ascend_narrowly(own, sets, names, steps, trust=trust) if _is_noisy(model) else None
+        reached = (
+            self._ascend_narrowly(own, sets, names, steps, trust=trust)
+            if _is_noisy(model) and not limits_of(model)
+            else None
+        )
         reached = self._ascend(own, sets, names, steps, trust=trust) if reached is None else reached
         if reached is None:
             return None

@@ -56,6 +56,8 @@ def prune(plan: Plan, climb: Climber, best: Trial) -> Trial | None:
     both must rise.
     """
     model = best.model
+    if plan.limits or tree.followers(model.kernel):  # entries have the numbers of all columns
+        return None
     sample = Data(model.X, model.y, model.weights, None if model.noise is None else model.noise[:, 0])
     few, width = sample.has_few_rows, sample.X.shape[1]
     shares = relevances(best.model.kernel, sample.X)

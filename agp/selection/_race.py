@@ -11,7 +11,7 @@ from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52
 from agp.models import GPR
-from agp.priors import as_priors, assign_priors, limits_of, restrict, with_priors
+from agp.priors import Between, as_priors, assign_priors, limits_of, restrict, with_priors
 from agp.selection._climb import NOISE, Climber, exact_gp, kernel_at, on_rows
 from agp.selection._given import KERNELS, Data, Plan, finite_average, with_base
 from agp.selection._seasons import Seasons, Times, seasons_for
@@ -286,7 +286,13 @@ def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, lim
         raise ValueError(
             f"hyperparameters is 'mixture', which is for at most {MOST_ROWS:,} rows in memory, not {where}; use 'auto'."
         )
-    if hyperparameters != "auto":
+    limits = [pattern for pattern, prior in plan.limits if isinstance(prior, Between)]
+    if hyperparameters == "mixture" and limits:
+        raise ValueError(
+            f"hyperparameters is 'mixture', which does not take limits, but {limits[0]!r} has some; use a prior "
+            "that is a density, or 'mode'."
+        )
+    if hyperparameters != "auto" or limits:
         return hyperparameters == "mixture"
     few = not lazy and method in ("auto", "gpr") and 1 < rows <= FEW_ROWS and (limit is None or limit >= LEAST_SECONDS)
     return few and _parameters(plan, data) <= FEW_PARAMETERS

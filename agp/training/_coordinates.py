@@ -29,7 +29,7 @@ class Coordinates:
     """
 
     def __init__(self, model: Any, names: list[str], frozen: tuple[str, ...] = ()) -> None:
-        self.model = model
+        self.model, self.given_limits = model, limits_of(model, frozen)
         known = {leaf.name: leaf for leaf in tree.describe(model)}
         fixed = fixed_entries(model, frozen)
         counts = {name: math.prod(known[name].value.shape) for name in sorted(names)}  # the order of `expand_evidence`
@@ -42,8 +42,12 @@ class Coordinates:
         self.places = np.split(np.arange(sum(self.sizes)), np.cumsum(self.sizes)[:-1])
         """The places of each parameter in the vector."""
         self.positive = self._each(lambda leaf: leaf.constraint is not REAL)
-        self.linear = self._each(lambda leaf: leaf.name.startswith("mean_function."))
+        self.of_mean = self._each(lambda leaf: leaf.name.startswith("mean_function."))
         """True for the coefficients of the mean function."""
+        self.linear = self._each(
+            lambda leaf: leaf.name.startswith("mean_function.") and leaf.name not in self.given_limits
+        )
+        """True for those that have no limits and no fixed entries, and follow from the other coordinates."""
 
     def _each(self, f: Callable[[tree.Leaf], bool]) -> npt.NDArray[np.bool_]:
         return np.repeat([f(leaf) for leaf in self.leaves], self.sizes)
@@ -140,7 +144,7 @@ class Coordinates:
     @cached_property
     def limits(self) -> tuple[Vector, Vector]:
         """The limits of the coordinates from the model's priors."""
-        limits = limits_of(self.model)
+        limits = self.given_limits
         own = {leaf.name: leaf.value for leaf in self.leaves}
         ends: list[Vector] = []
         for end, none in (("low", -np.inf), ("high", np.inf)):

@@ -337,7 +337,8 @@ def _check_frozen(model: Any, frozen: str | Iterable[str], updates: Any) -> tupl
 
 
 def _moves_any(update: Any, model: Any, kept: tuple[str, ...]) -> bool:
-    return any(tree.matches(name, pattern) for name in update.moves(model).leaves for pattern in kept)
+    wholes = [tree.whole_pattern(pattern) for pattern in kept]
+    return any(tree.matches(name, whole) for name in update.moves(model).leaves for whole in wholes)
 
 
 def _plan_of(updates: Any, kept: tuple[str, ...], gradient: GradientMode, memory: Any) -> Callable[..., list[Update]]:

@@ -54,14 +54,6 @@ class HyperPrior(NamedTuple):
         """The number m of coordinates."""
         return self.tie.shape[1]
 
-    @property
-    def limits(self) -> tuple[Numbers, Numbers]:
-        """The limits [m] of the coordinates from the model's priors."""
-        low, high = (limit - self.base for limit in self.coordinates.limits)
-        moved = self.tie > 0.0
-        low = np.max(np.where(moved, low[:, None], -np.inf), axis=0, initial=-np.inf)
-        return low, np.min(np.where(moved, high[:, None], np.inf), axis=0, initial=np.inf)
-
     def vectors(self, points: Numbers) -> Numbers:
         """Return the vectors [S, n] of points [S, m]."""
         return self.base + points @ self.tie.T

@@ -18,6 +18,7 @@ from agp.kernels import Constant
 from agp.linalg import noisy_cholesky
 from agp.means import ZeroMean
 from agp.models import GPR, GPRMixture, Model
+from agp.priors import Between, held_leaves
 from agp.processes import Settings
 from agp.repairs import public
 from agp.training._hyper_prior import HyperPrior, hyper_prior
@@ -163,6 +164,11 @@ def _check_models(models: tuple[Any, ...]) -> None:
             raise TypeError(f"integrate needs a GPR, but got {type(model).__name__}; build one with GPR.from_data.")
         model._check_parts()
         model._check_same_data(models[0]._data)
+        if limits := [pattern for pattern, prior in model.priors if isinstance(prior, Between)]:
+            raise ValueError(
+                f"integrate does not take limits, but {limits[0]!r} has some; use a prior that is a density, or train "
+                "the model with agp.fit, which respects limits."
+            )
     if not models:
         raise ValueError("there are no models; pass at least one GPR.")
 
@@ -209,13 +215,13 @@ class HyperPosterior:
         data = model._data
         targets = targets_of(data)
         self.level: Array | None = None
-        if model.mean_function.is_constant:
+        if model.mean_function.is_constant and "mean_function.value" not in held_leaves(model):
             variance = float(backend_of(targets).xp.mean(backend_of(targets).xp.var(targets, axis=0))) or 1.0
             self.level = asarray_like(np.asarray(LEVEL * variance), model.X)
         centred = targets - model.mean_function(model.X)[0]
         self.batch = Batch(data.X, centred, weights=data.weights, noise=data.noise)
-        low, high = self.prior.limits
-        self.box = np.clip(low, -LIMIT, LIMIT), np.clip(high, -LIMIT, LIMIT)
+        edge = np.full(self.prior.size, LIMIT)
+        self.box = -edge, edge
 
     # -- the density ------------------------------------------------------------------------------------------------
 
@@ -329,9 +335,7 @@ class HyperPosterior:
                 return highest, np.zeros(size)
             return -float(values[0]), -(values[1 : size + 1] - values[size + 1 :]) / (2.0 * DIFFERENCE)
 
-        # with limits, the first step may go far, so they are passed only if the user has set some
-        box = [*zip(*self.box, strict=True)] if np.isfinite(self.prior.limits).any() else None
-        found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", bounds=box)
+        found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B")
         if not found.fun < highest:
             return None
         wide = 100.0 * DIFFERENCE

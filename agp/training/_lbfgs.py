@@ -3,6 +3,7 @@
 Likelihoods that average over samples use fixed samples unless draws are passed, so their bounds are smooth.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from agp.backend import Array, asarray_like, to_numpy
 from agp.checks import check_callables, check_whole
 from agp.errors import Interrupted, NonFiniteError
 from agp.gradient import GradientMode
-from agp.priors import restrict
+from agp.priors import fixed_entries, restrict
 from agp.random import generator
 from agp.repairs import collect_reports, public
 from agp.training._begun import check_training, initial_state
@@ -255,7 +256,10 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
     """Return the names of the leaves to move; `frozen` and `gradient` are as in `Adam`."""
     frozen = tree.patterns(frozen)
     solved = closed_form_leaves(model, inner)
-    moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
+    fixed, found = fixed_entries(model, frozen), Adam(frozen=frozen, gradient=gradient).init(model)["first"]
+    moving = [
+        name for name, x in found.items() if name not in solved and len(fixed.get(name, ())) != math.prod(x.shape)
+    ]
     if not moving:
         by = ", ".join([*frozen, *(type(update).__name__ for update in inner)])
         raise ValueError(f"every parameter is frozen by {by}; leave at least one parameter free.")
@@ -425,7 +429,7 @@ class _Search:
             return LBFGSResult(objective.given, 0, self.objective.seconds, **told)
         best = min(done, key=lambda run: run.iterate.loss)
         return LBFGSResult(
-            best.iterate.model,
+            restrict(best.iterate.model, objective.fixed_limits),
             len(best.trace["bound"]),
             self.objective.seconds,
             best.trace,

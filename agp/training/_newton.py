@@ -239,6 +239,8 @@ class Evidence:
     def _profile(self, vector: Vector, model: Any, value: Any, slope: Vector, whitened: Any, density: Any) -> Any:
         """Add the priors, and maximise over the mean function."""
         slope, whitened = self.coordinates.fold(slope), self.coordinates.fold(whitened)
+        if (limited := self.coordinates.of_mean & ~self.linear).any():  # their information is not halved
+            whitened = np.where(limited, math.sqrt(2.0), 1.0) * whitened
         curvature = np.zeros_like(slope)
         if self._priors and np.isfinite(value):
             value, slope, curvature = self._with_prior(model, value, slope)

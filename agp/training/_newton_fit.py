@@ -166,7 +166,7 @@ class _Search:
         if point is None:
             return LBFGSResult(given, 0, objective.seconds, **told)
         return LBFGSResult(
-            point.model,
+            restrict(point.model, objective.coordinates.given_limits),
             self.steps,
             objective.seconds,
             self.trace,

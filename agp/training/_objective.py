@@ -159,6 +159,7 @@ class Objective:
         frozen: tuple[str, ...] = (),
     ) -> None:
         self.given = self.settled = model
+        self.fixed_limits = limits_of(model, frozen)
         self.moving, self.count = moving, observations_of(batch)
         moved = closed_form_leaves(model, inner).union(moving)
         self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)

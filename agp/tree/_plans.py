@@ -53,6 +53,10 @@ class Plan:
         self._add(model, "", 0, None)
         for first, other in self.tied:
             self._tie(first, other)
+        for name, leader in self.followers.items():
+            while leader in self.followers:
+                leader = self.followers[leader]
+            self.followers[name] = leader
 
     def _add(self, x: Any, path: str, parent: int, key: Any) -> None:
         number = len(self.places)
@@ -77,7 +81,6 @@ class Plan:
         for name, standing in self.leaves.items():
             if name.startswith(f"{other}."):
                 leader = first + name.removeprefix(other)
-                leader = self.followers.get(leader, leader)
                 if leader in self.leaves and name not in self.followers:
                     self.followers[name] = leader
                     self.leaves[name] = standing._replace(field=standing.field._replace(role="constant"))

@@ -110,7 +110,7 @@ def matches(name: str, pattern: str, /) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
-ENTRY = re.compile(r"(.+)\[([\d, ]+)\]")
+ENTRY = re.compile(r"(.+)\[(\d+(?:, ?\d+)*)\]")
 
 
 def entries_matching(name: str, shape: tuple[int, ...], pattern: str, /) -> tuple[int, ...]:

@@ -145,7 +145,8 @@ class Adam:
         freezable = [*parameters, *tree.leaves(model, "auxiliary")]
         for patterns, names in ((self.groups, parameters), (self.frozen, freezable)):
             for pattern in patterns:
-                if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
+                whole = pattern if patterns is self.groups else tree.whole_pattern(pattern)
+                if not any(tree.matches(name, whole) for name in names):
                     raise ValueError(tree.no_match_message(pattern, parameters))
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)

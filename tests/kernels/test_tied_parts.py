@@ -1,5 +1,7 @@
 """A kernel object that occurs several times is one set of parameters."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -49,7 +51,20 @@ def thrice():
     return (k + Linear()) * k + k
 
 
+def nested():
+    k = agp.RBF()
+    s = k * Linear() + k
+    return s * s + s
+
+
+def multiple():
+    k = agp.RBF()
+    s = k * Linear() + k
+    return 2.0 * s + s
+
+
 TIED = (in_sum_and_product, in_product_and_sum, within_columns, scaled, square, whole_products, thrice)
+TIED += (nested, multiple)
 
 
 def groups(model):
@@ -189,3 +204,20 @@ def test_estimators_list_equal_parameters_once():
     estimator.set_params(**{names[0]: 2.0})
     assert estimator.kernel.parts[1].lengthscale == 2.0
     assert k.lengthscale == 1.0
+
+
+def test_ties_end_where_parts_are_replaced_and_survive_unused_categories():
+    k = agp.RBF()
+    tied = k + k
+    assert dataclasses.replace(tied, parts=(agp.RBF(), agp.Matern32())).ties == ()
+    trained = agp.GPR.from_data(X, Y, kernel=k * Linear() + k).kernel
+    assert trained.with_categories(2, ()).ties == trained.ties
+    again = agp.fit_regression(X, Y, kernel=trained, hyperparameters="mode").model
+    assert_equal(again)
+    with pytest.raises(ValueError, match="cannot be combined with categories"):
+        trained.with_categories(3, (2,))
+
+
+def test_additive_kernels_have_parameters_for_each_column():
+    kernel = agp.kernels.additive(agp.RBF() + agp.Matern12(), (0, 1))
+    assert not tree.followers(agp.GPR.from_data(X, Y, kernel=kernel))

@@ -134,7 +134,7 @@ def test_slope_of_the_posterior_is_its_difference_quotient():
     from agp.training._integrate import _Penalised
     from agp.training._newton import Evidence
 
-    work, names = posterior._with_level()
+    work, names, _ = posterior._with_level()
     objective = _Penalised(Evidence(work, posterior.batch, names), posterior.prior)
     point, h = 0.2 * RNG.standard_normal(posterior.prior.size), 1e-5
     slope = objective(point).slope
