@@ -1,5 +1,6 @@
 """Kernels of functions whose average over the data is zero, with which the terms of additive functions are unique."""
 
+import copy
 from collections.abc import copy
 from functools import reduce
 from operator import add
