@@ -1,12 +1,10 @@
 """Kernels of functions whose average over the data is zero, with which the terms of additive functions are unique."""
 
 import copy
-from collections.abc import copy
+from collections.abc import Iterable
 from functools import reduce
 from operator import add
 from typing import Any, ClassVar, NamedTuple, Self
-
-import Iterable
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of
