@@ -47,7 +47,7 @@ def assert_within(estimator):
     ],
     ids=str,
 )
-@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning", "ignore::agp.errors.NoSignalWarning")
 def test_limits_hold_for_every_regressor(options):
     assert_within(GPRegressor(priors=LIMITS, **options).fit(X, Y))
     assert_within(GPRegressor(priors=LIMITS, **options).fit(X[:50], Y[:50]))
