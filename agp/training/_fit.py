@@ -371,13 +371,22 @@ def warn_without_signal(found: FitResult[ModelType], data: Batch, last: int = LA
     gain = float(np.mean(bounds)) - alone
     if gain > LEAST_GAIN:
         return found
-    text = (
-        f"the model has learned nothing: after {count_of(found.steps, 'step')}, it predicts the targets no better than "
+    warnings.warn(_no_signal_message(found.steps, known=data.noise is not None), NoSignalWarning, stacklevel=outside())
+    return replace(found, learned=False)
+
+
+def _no_signal_message(steps: int, *, known: bool) -> str:
+    if known:
+        return (
+            f"after {count_of(steps, 'step')}, the log density of the targets is no higher than without the inputs; "
+            "the known noise variances may be too small: check noise, and use Gaussian() instead of Gaussian(0.0), so "
+            "that a further variance is trained; or check that inputs and targets belong together."
+        )
+    return (
+        f"the model has learned nothing: after {count_of(steps, 'step')}, it predicts the targets no better than "
         "without the inputs; check that inputs and targets belong together, or add rows or columns; if you chose the "
         "kernel or its lengthscales, try others."
     )
-    warnings.warn(text, NoSignalWarning, stacklevel=outside())
-    return replace(found, learned=False)
 
 
 class _Slope:
