@@ -43,9 +43,9 @@ def in_range(
 ) -> Array:
     """Move NumPy values to the library, dtype and device of `beside`, clipped to the dtype's range and to the support.
 
-    The bounds of the support are excluded, except for whole numbers. A warning states how many values lie
-    outside the range of the dtype. Values clipped to the bounds 0 and 1 of the support cause no warning, because values
-    reach these bounds only through rounding.
+    The bounds of the support are excluded, except for whole numbers. A warning states how many values lie outside the
+    range of the dtype. Values clipped to the bounds 0 and 1 of the support cause no warning, because values reach these
+    bounds only through rounding.
     """
     info = backend_of(beside).xp.finfo(beside.dtype)
     least, gap = (0.0, 0.0) if whole_numbers else (float(info.smallest_normal), 0.5 * float(info.eps))

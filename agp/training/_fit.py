@@ -371,12 +371,13 @@ def warn_without_signal(found: FitResult[ModelType], data: Batch, last: int = LA
     gain = float(np.mean(bounds)) - alone
     if gain > LEAST_GAIN:
         return found
-    warnings.warn(_no_signal_message(found.steps, known=data.noise is not None), NoSignalWarning, stacklevel=outside())
+    all_known = data.noise is not None and bool(tree.zero_leaves(found.model.likelihood))
+    warnings.warn(_no_signal_message(found.steps, all_known=all_known), NoSignalWarning, stacklevel=outside())
     return replace(found, learned=False)
 
 
-def _no_signal_message(steps: int, *, known: bool) -> str:
-    if known:
+def _no_signal_message(steps: int, *, all_known: bool) -> str:
+    if all_known:
         return (
             f"after {count_of(steps, 'step')}, the log density of the targets is no higher than without the inputs; "
             "the known noise variances may be too small: check noise, and use Gaussian() instead of Gaussian(0.0), so "

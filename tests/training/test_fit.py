@@ -264,12 +264,12 @@ def test_rates_fall_during_a_fifth_of_the_steps_but_not_less_than_a_minimum(rows
     assert planned[1:] == [cooling]
 
 
-@pytest.mark.parametrize("scale", [0.02, 0.05, None])
+@pytest.mark.parametrize("scale", [0.02, 0.05, "trained", None])
 def test_known_noise_that_is_too_small_is_not_called_a_lack_of_signal(scale):
     rng = np.random.default_rng(1)
     X, noise = rng.uniform(0.0, 10.0, size=(150, 1)), rng.normal(size=(150, 1))
-    if scale is None:
-        y, known, said = noise, {}, "the model has learned nothing"
+    if scale in (None, "trained"):  # without any signal
+        y, known, said = noise, {"noise": np.full(150, 0.01)} if scale else {}, "the model has learned nothing"
     else:
         y, said = np.sin(X) + 0.4 * noise, "the known noise variances may be too small"
         known = {"likelihood": agp.Gaussian(0.0), "noise": np.full(150, scale**2)}
