@@ -80,9 +80,9 @@ class Likelihood(tree.Part, ABC):
     """Whether, of two classes, 1 is more probable than 0 if and only if the mean of f is positive, for any variance."""
 
     support: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
-    """Bounds on quantiles and draws, both excluded: 0 and infinity for positive targets, 0 and 1 for proportions.
+    """Bounds on quantiles and draws: 0 and infinity for positive targets, 0 and 1 for proportions.
 
-    For whole numbers, both bounds are infinite.
+    The bounds are excluded, except for whole numbers.
     """
 
     whole_numbers: ClassVar[bool] = False
@@ -282,7 +282,7 @@ class Likelihood(tree.Part, ABC):
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], shares: Array | None) -> Array:
         """Compute quantiles [Q, N, K] for latent moments [S, N, P], by default from `mixture` on the host."""
         found = mixture_quantiles(*self._on_host("quantiles", mu, var, shares), levels)
-        return in_range("predicted quantiles", found, mu, self.support)
+        return in_range("predicted quantiles", found, mu, self.support, whole_numbers=self.whole_numbers)
 
     @public(repairs=False, context=False, ignore="underflow")
     def predictive_cdf(
@@ -368,7 +368,8 @@ class Likelihood(tree.Part, ABC):
             If the likelihood does not define `_sample`.
         """
         on_host = as_widest_float(to_numpy(f))
-        return in_range("draws", self._host_copy(on_host)._sample(on_host, rng), f, self.support)
+        values = self._host_copy(on_host)._sample(on_host, rng)
+        return in_range("draws", values, f, self.support, whole_numbers=self.whole_numbers)
 
     def _sample(self, f: Any, rng: Any) -> Any:
         """Draw observations as `sample` does, as NumPy arrays of float64."""

@@ -88,8 +88,17 @@ class Gaussian(Likelihood):
 
     def check_noise(self, noise: Array | None, /) -> None:
         xp = backend_of(self.noise_variance).xp
-        if bool(xp.any(self.noise_variance == 0.0)) and (noise is None or not bool(xp.all(noise > 0.0))):
+        if not bool(xp.any(self.noise_variance == 0.0)):
+            return
+        if noise is None:
             raise ValueError("noise_variance is 0, but rows have no known noise; pass noise=, or omit noise_variance.")
+        if not bool(xp.all(noise > 0.0)):
+            exact = xp.any(xp.reshape(noise, (noise.shape[0], -1)) <= 0.0, axis=1)
+            row = int(xp.argmax(xp.astype(exact, xp.int64)))
+            raise ValueError(
+                f"noise_variance is 0, and so is the known noise of row {row}; pass noise > 0 for all rows, or omit "
+                "noise_variance."
+            )
 
     def noise_at(self, mu: Array, /) -> Array:
         """Return the noise variances, which broadcast with moments [n, P] or [S n, P] of the latent functions."""

@@ -38,15 +38,19 @@ def positive_variance(variance: Array) -> Array:
     return xp.where(under, smallest, variance)
 
 
-def in_range(what: str, values: Any, beside: Array, support: tuple[float, float]) -> Array:
+def in_range(
+    what: str, values: Any, beside: Array, support: tuple[float, float], *, whole_numbers: bool = False
+) -> Array:
     """Move NumPy values to the library, dtype and device of `beside`, clipped to the dtype's range and to the support.
 
-    A warning states how many values lie outside the range of the dtype. Values clipped to the bounds 0 and 1 of the
-    support cause no warning, because values reach these bounds only through rounding.
+    The bounds of the support are excluded, except for whole numbers. A warning states how many values lie outside the
+    range of the dtype. Values clipped to the bounds 0 and 1 of the support cause no warning, because values reach these
+    bounds only through rounding.
     """
     info = backend_of(beside).xp.finfo(beside.dtype)
-    low = float(info.smallest_normal) if support[0] == 0.0 else -float(info.max)
-    high = 1.0 - 0.5 * float(info.eps) if support[1] == 1.0 else float(info.max)
+    least, gap = (0.0, 0.0) if whole_numbers else (float(info.smallest_normal), 0.5 * float(info.eps))
+    low = least if support[0] == 0.0 else -float(info.max)
+    high = 1.0 - gap if support[1] == 1.0 else float(info.max)
     outside = ((values > high) & (high > 1.0)) | ((values < low) & (low < 0.0))
     report_clipping(what, asarray_like(1.0 * outside, beside) > 0.0)
     return asarray_like(values.clip(low, high), beside)

@@ -208,7 +208,14 @@ def _training_role(leaf: tree.Leaf, fixed: tuple[int, ...], followers: Mapping[s
         return leaf.role
     if len(fixed) == math.prod(np.shape(_host(leaf.value))) and fixed:
         return "frozen"
-    return f"frozen: {list(fixed)}" if fixed else "yes"
+    if fixed:
+        return f"frozen: {list(fixed)}"
+    return "zero" if leaf.constraint is tree.NONNEGATIVE and _is_zero(leaf.value) else "yes"
+
+
+def _is_zero(x: Any) -> bool:
+    host = _host(x)
+    return not isinstance(host, str) and not np.any(host)
 
 
 def _lines(cell: str | list[str]) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, Backend, get_backend, known_backends
 from agp.checks import check_whole
-from agp.errors import count_of
+from agp.errors import BackendError, count_of
 from agp.kernels import Kernel
 from agp.testing._inputs import draw_inputs, number_names
 from agp.testing._stages import Points, Stage, stages_of
@@ -111,7 +111,7 @@ def check_pullback(
         raise ValueError(f"width is {width}, but X has {count_of(X.shape[1], 'column')}; pass one of them.")
     if backends is None:
         backends = [status.name for status in known_backends() if status.usable and "autodiff" in status.gradients]
-    others = [get_backend(name) for name in backends]
+    others = [_check_autodiff(get_backend(name)) for name in backends]
     label = type(part).__name__ if tree.is_model(part) else part.__name__ if isinstance(part, type) else str(part)
     for stage in stages_of(part, Points(np.asarray(X), y, kernel, outputs, inducing, rng)):
         problem = _Problem(stage, label, rng)
@@ -121,6 +121,15 @@ def check_pullback(
         for B in others:
             with B.float64_context():
                 problem.compare_library(B, values, tolerance)
+
+
+def _check_autodiff(B: Backend) -> Backend:
+    if "autodiff" not in B.gradients:
+        raise BackendError(
+            f"backends contains {B.name!r}, which has no automatic differentiation; omit it. With backends=[], "
+            "pullbacks are compared with differences on NumPy alone."
+        )
+    return B
 
 
 def _on(B: Backend, part: Any) -> Any:

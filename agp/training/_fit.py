@@ -372,13 +372,23 @@ def warn_without_signal(found: FitResult[ModelType], data: Batch, last: int = LA
     gain = float(np.mean(bounds)) - alone
     if gain > LEAST_GAIN:
         return found
-    text = (
-        f"the model has learned nothing: after {count_of(found.steps, 'step')}, it predicts the targets no better than "
+    all_known = data.noise is not None and bool(tree.zero_leaves(found.model.likelihood))
+    warnings.warn(_no_signal_message(found.steps, all_known=all_known), NoSignalWarning, stacklevel=outside())
+    return replace(found, learned=False)
+
+
+def _no_signal_message(steps: int, *, all_known: bool) -> str:
+    if all_known:
+        return (
+            f"after {count_of(steps, 'step')}, the log density of the targets is no higher than without the inputs; "
+            "the known noise variances may be too small: check noise, and use Gaussian() instead of Gaussian(0.0), so "
+            "that a further variance is trained; or check that inputs and targets belong together."
+        )
+    return (
+        f"the model has learned nothing: after {count_of(steps, 'step')}, it predicts the targets no better than "
         "without the inputs; check that inputs and targets belong together, or add rows or columns; if you chose the "
         "kernel or its lengthscales, try others."
     )
-    warnings.warn(text, NoSignalWarning, stacklevel=outside())
-    return replace(found, learned=False)
 
 
 class _Slope:

@@ -225,12 +225,17 @@ def _with_note(error: Any, trouble: Exception | None) -> Any:
 
 
 def check_updates(updates: Any) -> list[Update]:
-    """Return a list of updates; raise TypeError if `updates` is none, or if one of them is a class."""
+    """Return a list of updates; raise TypeError if `updates` is none, or if one of them is a class or has no `init`."""
     if callable(updates) or not isinstance(updates, Iterable) or not all(callable(update) for update in updates):
         raise TypeError(f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)].")
     for i, update in enumerate(updates):
         if isinstance(update, type):
             raise TypeError(f"updates[{i}] is a class; write {update.__name__}().")
+        if not isinstance(update, Update):
+            raise TypeError(
+                f"updates[{i}] is {update!r}, which has no method `init`; pass an object with `init(model)` and "
+                "`__call__(model, batch, state)`."
+            )
     return list(updates)
 
 

@@ -16,6 +16,7 @@ Info: TypeAlias = dict[str, Array]
 """The values that an update logs, as 0-d arrays by name."""
 
 
+@runtime_checkable
 class Update(Protocol):
     """A part of each training step: an immutable object with settings.
 

@@ -202,6 +202,21 @@ MISTAKES = {
         TypeError,
         "updates[1] is a class; write InverseUpdate()",
     ),
+    "function for an update": Mistake(
+        lambda: agp.train(built(), X, Y, steps=1, updates=[Adam(), print]),
+        TypeError,
+        "updates[1] is .*, which has no method `init`; pass an object with",
+    ),
+    "lambda for an update": Mistake(
+        lambda: agp.train(built(), X, Y, steps=1, updates=[lambda model, batch, state: (model, state, {})]),
+        TypeError,
+        "updates[0] is .*, which has no method `init`; pass an object with",
+    ),
+    "function for an update of fit": Mistake(
+        lambda: agp.fit(built(), X, Y, updates=[len]),
+        TypeError,
+        "updates[0] is .*, which has no method `init`; pass an object with",
+    ),
     "frozen by no name": Mistake(
         lambda: agp.train(built(), X, Y, steps=1, updates=[Adam(frozen="kernels.*")]),
         ValueError,

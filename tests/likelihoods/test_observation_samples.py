@@ -8,7 +8,7 @@ from helpers import NUMPY
 from likelihood_cases import KINDS, problem_of
 
 from agp import tree
-from agp.likelihoods import Gamma, Likelihood, RobustMax, Softmax, StudentT
+from agp.likelihoods import Gamma, Likelihood, NegativeBinomial, Poisson, RobustMax, Softmax, StudentT
 
 DRAWS = 40_000
 
@@ -61,3 +61,35 @@ def test_a_likelihood_without_draws_says_so():
 
     with pytest.raises(TypeError, match="Own cannot draw observations"):
         Own().sample(NUMPY.array([0.0]), None)
+
+
+@pytest.mark.parametrize("parent", [Poisson, NegativeBinomial])
+def test_whole_numbers_reach_the_lower_bound_of_their_support(parent):
+    @tree.model
+    class Own(parent):
+        support = (0.0, np.inf)
+
+    likelihood, f = Own(), np.full((50, 1), -1.0)
+    quantiles = likelihood.predictive_quantiles(f, 0.1 + 0.0 * f, (0.05, 0.5, 0.999))
+    np.testing.assert_array_equal(quantiles, parent().predictive_quantiles(f, 0.1 + 0.0 * f, (0.05, 0.5, 0.999)))
+    assert quantiles.min() == 0.0
+    y = likelihood.sample(f, np.random.default_rng(0))
+    np.testing.assert_array_equal(y, parent().sample(f, np.random.default_rng(0)))
+    assert y.min() == 0.0
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_only_whole_numbers_reach_the_bounds_zero_and_one(whole):
+    nothing: Any = None
+
+    @tree.model
+    class Own(Likelihood):
+        support = (0.0, 1.0)
+        whole_numbers = whole
+        expected_log_density = predict = predictive_log_density = nothing
+
+        def _sample(self, f, rng):
+            return 1.0 * (rng.uniform(size=f.shape) < 0.5)
+
+    y = Own().sample(np.zeros((50, 1)), np.random.default_rng(0))
+    assert (y.min() == 0.0) == (y.max() == 1.0) == whole

@@ -36,6 +36,21 @@ def test_values_constraints_and_roles_are_told():
     assert rows["process.posterior.inverse_factor"].endswith("auxiliary")
 
 
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [
+        (agp.Gaussian(0.0), "zero"),
+        (agp.Gaussian(np.zeros(2)), "zero"),
+        (agp.GPR.from_data(X, Y, likelihood=agp.Gaussian(0.0), noise=np.full(30, 0.1)), "zero"),
+        (agp.Gaussian(np.asarray([0.0, 0.1])), "yes"),
+        (agp.Gaussian(0.1), "yes"),
+    ],
+)
+def test_a_noise_variance_of_zero_is_not_trained(part, shown):
+    (row,) = (line for line in agp.summary(part).splitlines() if "noise_variance " in line)
+    assert row.endswith(f" {shown}")
+
+
 def test_priors_stand_beside_their_parameters():
     model = agp.GPR.from_data(X, Y, priors={"kernel.lengthscale": Gamma(2.0, 1.0)})
     rows = _rows(agp.summary(model))

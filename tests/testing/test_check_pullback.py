@@ -207,5 +207,7 @@ def test_the_default_asks_every_library_that_differentiates(monkeypatch):
     monkeypatch.setattr("agp.testing._pullbacks.known_backends", lambda: asked.append(1) or [])
     check_pullback(agp.RBF())
     assert asked == [1]
-    with pytest.raises(agp.errors.BackendError, match="no automatic differentiation"):
-        check_pullback(agp.RBF(), backends=["numpy"])
+    for part, given in ((agp.RBF(), {}), (agp.Poisson(), {"y": [2.0]}), (agp.ConstantMean(), {})):
+        with pytest.raises(agp.errors.BackendError, match=r"contains 'numpy', which .*; omit it.* backends=\[\]"):
+            check_pullback(part, backends=["numpy"], **given)
+        check_pullback(part, backends=[], **given)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import agp
-from agp.errors import ConvergenceWarning, Interrupted
+from agp.errors import ConvergenceWarning, Interrupted, NoSignalWarning
 from agp.training._fit import _Slope
 
 RNG = np.random.default_rng(0)
@@ -262,3 +262,17 @@ def test_rates_fall_during_a_fifth_of_the_steps_but_not_less_than_a_minimum(rows
     found = agp.fit(model, X[:rows], Y[:rows], batch_size=1, updates=updates)
     assert found.steps == max(50, 5 * rows) + cooling
     assert planned[1:] == [cooling]
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.05, "trained", None])
+def test_known_noise_that_is_too_small_is_not_called_a_lack_of_signal(scale):
+    rng = np.random.default_rng(1)
+    X, noise = rng.uniform(0.0, 10.0, size=(150, 1)), rng.normal(size=(150, 1))
+    if scale in (None, "trained"):  # without any signal
+        y, known, said = noise, {"noise": np.full(150, 0.01)} if scale else {}, "the model has learned nothing"
+    else:
+        y, said = np.sin(X) + 0.4 * noise, "the known noise variances may be too small"
+        known = {"likelihood": agp.Gaussian(0.0), "noise": np.full(150, scale**2)}
+    with pytest.warns(NoSignalWarning, match=said):
+        found = agp.fit(agp.SGPR.from_data(X, y, num_inducing=8, **known), X, y)
+    assert not found.learned
