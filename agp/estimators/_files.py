@@ -261,6 +261,8 @@ def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | N
     if isinstance(pairs := parameters.get("class_weight"), list):
         sound = all(isinstance(pair, list) and len(pair) == 2 and type(pair[1]) is float for pair in pairs)
         parameters["class_weight"] = dict(_check(sound, pairs, "factors of labels"))
+    if isinstance(frozen := parameters.get("frozen"), list):
+        parameters["frozen"] = tuple(_texts(frozen, "patterns of frozen parameters"))
     if isinstance(priors := parameters.get("priors"), list):
         parameters["priors"] = decode_priors(priors)
     declared = inspect.get_annotations(cls.__init__, eval_str=True)

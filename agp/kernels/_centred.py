@@ -1,6 +1,5 @@
 """Kernels of functions whose average over the data is zero, with which the terms of additive functions are unique."""
 
-import copy
 from collections.abc import Iterable
 from functools import reduce
 from operator import add
@@ -325,7 +324,12 @@ def additive(kernel: Kernel, columns: Iterable[int | str], /) -> Kernel:
     >>> print(round(float(np.max(np.abs(components.mean[:, 0, 2] - truth))), 1))
     0.0
     """
-    terms = [Centred(copy.deepcopy(kernel)).on(column) for column in columns]  # equal objects would be tied
+    blank = dict.fromkeys(tree.missing(kernel))
+
+    def own() -> Kernel:  # a copy, because equal objects would be tied
+        return tree.with_leaves(kernel, {**blank, **tree.leaves(kernel)})
+
+    terms = [Centred(own()).on(column) for column in columns]
     if not terms:
         raise ValueError("additive has no columns; pass one or more.")
     return reduce(add, terms, Constant())

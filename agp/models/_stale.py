@@ -19,7 +19,7 @@ def warn_about_stale(model: Any, /) -> None:
     asking = {name for name, x in leaves if (B := backend_of(x)).asks_gradient(x) and B.is_concrete(x)}
     if not any({"posterior", "mean_function"}.isdisjoint(name.split(".")) for name in asking):
         return
-    stale = [leaf.name for leaf in tree.describe(model) if leaf.role == "auxiliary" and leaf.name not in asking]
+    stale = [name for name in tree.leaves(model, "auxiliary") if name not in asking]
     if stale:
         warnings.warn(
             f"optimisers other than agp's do not update {', '.join(stale)}, which become stale when parameters change; "

@@ -6,6 +6,7 @@ to the log prior.
 
 import math
 import numbers
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -148,7 +149,9 @@ def restrict(model: T, limits: dict[str, Limits] | None = None, /) -> T:
 
 def limits_among(model: Any, kind: type[L], /) -> list[tuple[str, L]]:
     """Return the patterns and limits of one class among the priors of a model; parts of models have none."""
-    return [(pattern, prior) for pattern, prior in vars(model).get("priors", ()) if isinstance(prior, kind)]
+    given = vars(model).get("priors", ())
+    pairs = given.items() if isinstance(given, Mapping) else given
+    return [(pattern, prior) for pattern, prior in pairs if isinstance(prior, kind)]
 
 
 def describe_limits(model: Any, /) -> dict[str, str]:

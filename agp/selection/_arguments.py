@@ -58,6 +58,8 @@ def split_priors(priors: Any, frozen: str | Iterable[str] = (), /) -> tuple[Any,
 
 def with_limits(plan: Plan, limits: Priors, /) -> Plan:
     """Return the plan with limits. Raise ValueError unless each pattern matches a parameter of a compared model."""
+    if not limits:
+        return plan
     parts = [("likelihood", plan.likelihood), ("mean_function", plan.mean_function or ConstantMean())]
     nodes = [*(("kernel", kernel) for kernel in plan.kernels().values()), *parts]
     names = [f"{path}.{name}" for path, part in nodes for name in all_names(part)]

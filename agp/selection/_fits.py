@@ -232,6 +232,7 @@ def fit_regression(
     >>> print(result.model.predict_mean(365.25 * np.asarray([[4.25], [4.75]]))[:, 0].round(0))
     [ 1. -1.]
     """
+    likelihood = Gaussian() if likelihood is None else likelihood
     data = with_least_noise(valid_rows(X, y, weights, noise), likelihood)
     X = data.X
     check_kernel_and_priors(kernel, priors)
@@ -240,11 +241,9 @@ def fit_regression(
     method = method_to_use(method, store_data, hyperparameters)
     check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
-    columns = Columns(X.shape[1], check_categories(categories, X))
-    kernel = columns.mix(kernel) if isinstance(kernel, Kernel) else kernel
+    columns, kernel = _mix_categories(X, categories, kernel)
     priors, limits = split_priors(priors, frozen)
-    plan = Plan(kernel, likelihood or Gaussian(), mean_function, priors, memory, tolerance, columns)
-    plan = with_limits(plan, limits)
+    plan = with_limits(Plan(kernel, likelihood, mean_function, priors, memory, tolerance, columns), limits)
     plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data), times=check_times(times, X))
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)
@@ -273,6 +272,12 @@ def fit_regression(
     if not store_data and found.model._holds_data:  # a fit that ended early, or the constant model
         found = replace(found, model=_without_rows(found.model))
     return _warn_about(found, f"{watch.ending()}; let the fit run longer")
+
+
+def _mix_categories(X: Array, categories: Iterable[int], kernel: Any) -> tuple[Columns, Any]:
+    """Return the kinds of columns, and the kernel, if it is given, for these columns."""
+    columns = Columns(X.shape[1], check_categories(categories, X))
+    return columns, columns.mix(kernel) if isinstance(kernel, Kernel) else kernel
 
 
 def _warn_about(found: Any, why: str) -> Any:

@@ -201,10 +201,8 @@ def test_repairs_on_a_device_are_counted_once_and_made_warily(device):
     parts = {"posterior": agp.posteriors.Whitened, "Z": TORCH_CUDA.array(np.repeat(X[:3], 4, axis=0)), "jitter": 0.0}
     X, y = TORCH_CUDA.array(X), TORCH_CUDA.array(y)
     model = agp.SVGP.from_data(X, y, **parts)
-    run = Run(model, [Adam(frozen=("*",))], Batches(X, y, 30, 0), None, {})
     seen = []
-    run.updates = [*run.updates, _Watched(seen)]
-    run.states = [*run.states, {}]
+    run = Run(model, [Adam(frozen=("*",)), _Watched(seen)], Batches(X, y, 30, 0), None, {})
     run.advance_to(13, [], None, 1000)
     assert run.result().repairs.total() == 13
     # the first step twice, ten steps warily, the twelfth twice again
@@ -216,6 +214,9 @@ class _Watched:
 
     def __init__(self, seen):
         self.seen = seen
+
+    def init(self, model):
+        return {}
 
     def __call__(self, model, batch, state):
         self.seen.append(_block.get() is not None)

@@ -39,7 +39,7 @@ from agp.likelihoods import Bernoulli, Gaussian
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
 from agp.predictors import Imputations, LevelNoise, Saturation
-from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
+from agp.priors import Between, Fixed, Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
 from agp.processes import Deep, LinearMixing, Sparse, Stack
 
 N = 18
@@ -71,6 +71,8 @@ PRIORS = {
     "mean_function.value": Normal(0.1, 3.0),
     "variance": HalfNormal(0.7),
     "lengthscale": Relative(LogNormal(-0.5, 1.0)),
+    "*variance": Between(1e-9, 1e9),
+    "kernel.lengthscale[0]": Fixed(),
 }
 POSTERIORS: dict[str, Any] = {
     **{name: name for name in ("whitened", "marginal", "likelihood-form", "relaxed", "inverse-free")},
@@ -83,7 +85,7 @@ POSTERIORS: dict[str, Any] = {
 }
 
 
-def _with_tags(inputs: np.ndarray) -> np.ndarray:
+def with_tags(inputs: np.ndarray) -> np.ndarray:
     return np.column_stack([inputs, np.arange(len(inputs)) % 3.0])
 
 
@@ -157,7 +159,7 @@ def _dense() -> CaGP:
 
 MODELS: dict[str, Callable[[], Any]] = {
     "gpr": lambda: GPR.from_data(X, Y, mean_function=ConstantMean(), priors=PRIORS),
-    "gpr-slopes": lambda: GPR.from_data(_with_tags(X), Y, kernel=WithSlopes(RBF())),
+    "gpr-slopes": lambda: GPR.from_data(with_tags(X), Y, kernel=WithSlopes(RBF())),
     "sgpr": lambda: SGPR.from_data(X, Y, num_inducing=5, jitter=1e-5),
     **{f"gpr-{name}": partial(lambda name: GPR.from_data(X, Y, **{name: KNOWN[name]}), name) for name in KNOWN},
     "gpr-known-noise-alone": lambda: GPR.from_data(X, Y, likelihood=Gaussian(0.0), noise=KNOWN["noise"]),
@@ -238,7 +240,7 @@ def model_of(name: str) -> Any:
 
 def new_inputs(name: str) -> np.ndarray:
     if name == "gpr-slopes":
-        return _with_tags(NEW)
+        return with_tags(NEW)
     return NEW_IMAGES if name.startswith(("patches", "together", "deep-conv")) else NEW
 
 

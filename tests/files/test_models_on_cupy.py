@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import assert_close
-from model_cases import IMAGES, LIKELIHOODS, MODELS, X, Y, assert_same, check_place, model_of, new_inputs
+from model_cases import IMAGES, LIKELIHOODS, MODELS, X, Y, assert_same, check_place, model_of, new_inputs, with_tags
 
 import agp
 
@@ -12,7 +12,7 @@ IMAGE_MODELS = ("patches", "together", "deep-conv")
 
 def data_of(name):
     """Inputs and targets for a model."""
-    inputs = IMAGES if name.startswith(IMAGE_MODELS) else X
+    inputs = IMAGES if name.startswith(IMAGE_MODELS) else with_tags(X) if name == "gpr-slopes" else X
     kind, _, part = name.partition("-")
     if kind == "likelihood":
         return inputs, LIKELIHOODS[part][1]

@@ -164,6 +164,7 @@ def test_float32_stays_and_follows_float64(name, backend):
         backend.check(moment, "float32")
 
 
+@pytest.mark.filterwarnings("ignore:optimisers other than agp's:agp.errors.UntouchedWarning")
 @pytest.mark.parametrize("name", PROCESSES)
 def test_a_bound_in_a_torch_program_has_the_closed_form(name, torch_place):
     host, X, y = case(name, "relaxed")

@@ -197,7 +197,7 @@ def test_what_cannot_be_trained_or_called_is_named(training):
 
 @pytest.mark.parametrize("training", [agp.fit, agp.fit_growing])
 def test_updates_are_planned_by_a_function(training):
-    for updates in ([agp.updates.Adam(0.01)], agp.updates.Adam):
+    for updates in (agp.updates.Adam(0.01), agp.updates.Adam):
         with pytest.raises(TypeError, match=r"such as agp\.recipe"):
             training(agp.SVGP.from_data(X, Y, num_inducing=5), X, Y, updates=updates)
 
