@@ -115,7 +115,7 @@ class LinearMixing(Transformed):
 
     def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
         inner, own = self.process.terms(names), describe_mean(self.mean_function, self.width)
-        return common_terms("the functions", [inner, (*(term for term in inner if term.name != MEAN), *own)])
+        return common_terms("the functions", [inner, (*(term for term in inner if term.text != MEAN), *own)])
 
     def project_terms(self, factor: Any, X: Array, /) -> Moments:
         xp, W, h = backend_of(X).xp, self.weights, self.mean_function(X)[0]

@@ -26,7 +26,7 @@ Moments = tuple[Array, Array]
 class Term(NamedTuple):
     """A term of a function."""
 
-    name: str
+    text: str
     """The kernel of the term as text, or `MEAN`."""
     columns: tuple[int, ...]
     """The numbers of the input columns on which the term depends."""
@@ -40,7 +40,7 @@ def describe_terms(kernel: Kernel, mean: Mean | None, width: int, names: Sequenc
     terms, found = terms_of(kernel), []
     for term in terms:
         text = kernel_text(term, names)
-        again = sum(one.name == text or one.name.startswith(f"{text} (") for one in found)
+        again = sum(one.text == text or one.text.startswith(f"{text} (") for one in found)
         found.append(Term(f"{text} ({again + 1})" if again else text, columns_of(term, width)))
     return (*found, *describe_mean(mean, width))
 
@@ -58,7 +58,7 @@ def common_terms(what: str, several: Sequence[tuple[Term, ...]], /) -> tuple[Ter
     Terms correspond by their order. Raise TypeError if the sums have different numbers of terms, or the same terms in
     another order.
     """
-    sums = [[term for term in terms if term.name != MEAN] for terms in several]
+    sums = [[term for term in terms if term.text != MEAN] for terms in several]
     counts = {len(terms) for terms in sums}
     if len(counts) > 1:
         raise TypeError(
@@ -67,12 +67,12 @@ def common_terms(what: str, several: Sequence[tuple[Term, ...]], /) -> tuple[Ter
         )
     found = []
     for place, terms in enumerate(zip(*sums, strict=True)):
-        names = list(dict.fromkeys(term.name for term in terms))
-        others = {term.name for terms in sums for i, term in enumerate(terms) if i != place}
+        names = list(dict.fromkeys(term.text for term in terms))
+        others = {term.text for terms in sums for i, term in enumerate(terms) if i != place}
         if moved := [name for name in names if name in others]:
             raise TypeError(f"{what} have the term {moved[0]!r} at different places; write all sums in the same order.")
         found.append(Term(" or ".join(names), _union(terms)))
-    means = [term for terms in several for term in terms if term.name == MEAN]
+    means = [term for terms in several for term in terms if term.text == MEAN]
     return (*found, Term(MEAN, _union(means))) if means else tuple(found)
 
 
