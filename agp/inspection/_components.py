@@ -62,6 +62,6 @@ def components(
     sources = subject.sources
     terms = predictor.processes[0].terms(sources)
     columns = tuple(tuple(dict.fromkeys(sources[d] for d in term.columns)) for term in terms)
-    names = tuple(term.name for term in terms)
+    names = tuple(term.text for term in terms)
     found = Components(names, host(found.mean), host(found.covariance), columns)
     return found if groups is None else found.sums(groups)
