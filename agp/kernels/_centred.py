@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.checks import check_instance, check_like
 from agp.errors import count_of
 from agp.kernels._base import Kernel
-from agp.kernels._composites import evaluate
+from agp.kernels._composites import OfSameInputs, evaluate
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Blocks, Features, Term
 from agp.kernels._linearisation import Linearisation, times_vectors
@@ -57,7 +57,7 @@ def _inverse(v: Array, size: Array) -> Array:
 
 
 @tree.model
-class Centred(Kernel):
+class Centred(OfSameInputs):
     """A kernel of functions whose weighted average over given points is zero.
 
     If f has the kernel k, Centred(k) is the kernel of f given that sum_j w_j f(s_j) = 0,
@@ -95,7 +95,6 @@ class Centred(Kernel):
     kernel: Kernel
     points: Array | None = tree.constant(default=None, optional=True)
     weights: Array | None = tree.constant(default=None, optional=True)
-    takes_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_instance("kernel", self.kernel, Kernel)
@@ -190,15 +189,6 @@ class Centred(Kernel):
     @property
     def floats_per_entry(self) -> int:  # type: ignore[override]
         return self.kernel.floats_per_entry + 2
-
-    def inverse_scales(self, width: int, /) -> Array | None:
-        return self.kernel.inverse_scales(width)
-
-    def metric_inputs(self, X: Array, /) -> Array:
-        return self.kernel.metric_inputs(X)
-
-    def category_levels(self, width: int, /) -> dict[int, int]:
-        return self.kernel.category_levels(width)
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
         return type(self)(self.kernel.with_categories(width, columns), self.points, self.weights)

@@ -297,8 +297,24 @@ def multiplier_of(number: Any) -> float:
     return value
 
 
+class OfSameInputs(Kernel):
+    """Base class for kernels that depend on the inputs only through another kernel, `kernel`."""
+
+    kernel: Kernel
+    takes_groups: ClassVar[bool] = True
+
+    def inverse_scales(self, width: int, /) -> Array | None:
+        return self.kernel.inverse_scales(width)
+
+    def metric_inputs(self, X: Array, /) -> Array:
+        return self.kernel.metric_inputs(X)
+
+    def category_levels(self, width: int, /) -> dict[int, int]:
+        return self.kernel.category_levels(width)
+
+
 @tree.model
-class Scaled(Kernel):
+class Scaled(OfSameInputs):
     """A multiple of a kernel, variance * k(x, z), also written ``2.0 * k``.
 
     The multiplier is trained together with the kernel's own variance. Freeze the multiplier to keep its value. If
@@ -314,7 +330,6 @@ class Scaled(Kernel):
 
     variance: Array = tree.param(POSITIVE)
     kernel: Kernel
-    takes_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_part("kernel", self.kernel)
@@ -342,15 +357,6 @@ class Scaled(Kernel):
             return tree.cotangent(self, variance=by_variance, kernel=times(self.variance * a, W))
 
         return Linearisation(self.variance * K, pull_both, times_both)
-
-    def inverse_scales(self, width: int, /) -> Array | None:
-        return self.kernel.inverse_scales(width)
-
-    def metric_inputs(self, X: Array, /) -> Array:
-        return self.kernel.metric_inputs(X)
-
-    def category_levels(self, width: int, /) -> dict[int, int]:
-        return self.kernel.category_levels(width)
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
         return type(self)(self.variance, self.kernel.with_categories(width, columns))

@@ -45,6 +45,19 @@ class Between(Limit):
     ------
     TypeError, ValueError
         If both limits are None, one is no finite number, or `low` is not below `high`.
+
+    Examples
+    --------
+    Without noise, the noise variance would tend to zero.
+
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> floor = {"likelihood.noise_variance": agp.priors.Between(1e-3)}
+    >>> model = agp.fit(agp.GPR.from_data(X, y, priors=floor), X, y).model
+    >>> round(float(model.likelihood.noise_variance), 6)
+    0.001
     """
 
     low: float | None = None
@@ -67,7 +80,19 @@ class Between(Limit):
 @explain_arguments
 @dataclass(frozen=True)
 class Fixed(Limit):
-    """A parameter, or an entry of one, that training does not change. The kernel or likelihood holds its value."""
+    """A parameter, or an entry of one, that training does not change. The kernel or likelihood holds its value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import agp
+    >>> X = np.random.default_rng(0).uniform(0.0, 6.0, (30, 2))
+    >>> y = np.sin(X[:, 0])
+    >>> kernel, fixed = agp.RBF(lengthscale=[1.0, 5.0]), {"kernel.lengthscale[1]": agp.priors.Fixed()}
+    >>> model = agp.fit(agp.GPR.from_data(X, y, kernel=kernel, priors=fixed), X, y).model
+    >>> float(model.kernel.lengthscale[1])
+    5.0
+    """
 
 
 class Limits(NamedTuple):

@@ -165,14 +165,19 @@ except agp.errors.BackendError as error:
     assert "unknown backend 'toyarrays'; choose from" in _python(environment, "-c", program)
 
 
-@pytest.mark.long
-def test_methods_of_every_kind_begin_train_predict_and_are_saved(environment, tmp_path):
+def _check_methods(environment, folder):
+    """Fail unless methods of every kind begin, train, predict and are saved as on NumPy."""
     X, y = toy_data(24)
-    np.savez(tmp_path / "data.npz", X=X, y=y)
-    arguments = ("-W", "ignore", "-c", METHODS_PROGRAM, str(tmp_path / "data.npz"), str(tmp_path / "model.safetensors"))
+    np.savez(folder / "data.npz", X=X, y=y)
+    arguments = ("-W", "ignore", "-c", METHODS_PROGRAM, str(folder / "data.npz"), str(folder / "model.safetensors"))
     for there, host, apart in json.loads(_python(environment, *arguments)).values():
         assert there == pytest.approx(host, rel=1e-8)
         assert apart < 1e-9
+
+
+@pytest.mark.long
+def test_methods_of_every_kind_begin_train_predict_and_are_saved(environment, tmp_path):
+    _check_methods(environment, tmp_path)
 
 
 @pytest.mark.long
@@ -182,9 +187,4 @@ def test_the_plug_in_of_the_page_suffices(environment, tmp_path):
     (tmp_path / "toyarrays_agp.py").write_text(code)
     with (tmp_path / "toyarrays/__init__.py").open("a") as library:
         library.write("\nfrom ._array_object import Array\n")
-    X, y = toy_data(24)
-    np.savez(tmp_path / "data.npz", X=X, y=y)
-    arguments = ("-W", "ignore", "-c", METHODS_PROGRAM, str(tmp_path / "data.npz"), str(tmp_path / "model.safetensors"))
-    for there, host, apart in json.loads(_python(environment, *arguments)).values():
-        assert there == pytest.approx(host, rel=1e-8)
-        assert apart < 1e-9
+    _check_methods(environment, tmp_path)
