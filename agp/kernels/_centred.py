@@ -68,6 +68,9 @@ class Centred(OfSameInputs):
     centred and the constant is a term of its own, each term has one meaning: the effect of its column, relative to the
     average over the points. `additive` writes such a sum.
 
+    Models of nearest rows, such as `agp.NNGP`, condition each prediction on other rows, so the components of their
+    predictions average to zero only roughly: up to a tenth of the standard deviation of the targets in tests.
+
     Parameters
     ----------
     kernel
