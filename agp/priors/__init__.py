@@ -24,4 +24,12 @@ __all__ = [
 
 # for other subpackages
 from agp.priors._limits import check_fixed, describe_limits, fixed_entries, held_leaves, limits_of, restrict
-from agp.priors._model import Priors, as_priors, assign_priors, check_priors, has_densities, with_priors
+from agp.priors._model import (
+    Priors,
+    as_priors,
+    assign_priors,
+    check_priors,
+    entry_log_density,
+    has_densities,
+    with_priors,
+)

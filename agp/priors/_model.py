@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.priors._densities import Prior
+from agp.priors._densities import Prior, Relative
 from agp.priors._limits import ByEntry, Limit, check_limit, limits_of
 from agp.tree import POSITIVE
 
@@ -108,6 +108,19 @@ def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
             first, prior = densities[0]
             found.append((leaf, prior if tree.whole_pattern(first) == first else _by_entry(leaf, densities)))
     return found
+
+
+def entry_log_density(prior: Prior, place: int, x: Array, /, unit: Array | None = None) -> Array | None:
+    """Return the log densities [S] of values [S] of the entry of a leaf at a place in row-major order.
+
+    Return None for an entry without a prior.
+    """
+    if isinstance(prior, ByEntry):
+        own = [one for one, places in prior.parts if place in places]
+        return entry_log_density(own[0], place, x, unit) if own else None
+    if isinstance(prior, Relative):
+        return entry_log_density(prior.prior, place, x if unit is None else x / unit)
+    return prior._entries(x)[0]
 
 
 def _by_entry(leaf: tree.Leaf, densities: list[tuple[str, Prior]]) -> ByEntry:

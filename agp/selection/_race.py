@@ -286,16 +286,16 @@ def takes_mixture(plan: Plan, data: Data, hyperparameters: str, method: str, lim
         raise ValueError(
             f"hyperparameters is 'mixture', which is for at most {MOST_ROWS:,} rows in memory, not {where}; use 'auto'."
         )
-    limits = [pattern for pattern, prior in plan.limits if isinstance(prior, Between)]
-    if hyperparameters == "mixture" and limits:
-        raise ValueError(
-            f"hyperparameters is 'mixture', which does not take limits, but {limits[0]!r} has some; use a prior "
-            "that is a density, or 'mode'."
-        )
-    if hyperparameters != "auto" or limits:
+    if hyperparameters != "auto" or _limits_mean(plan):
         return hyperparameters == "mixture"
     few = not lazy and method in ("auto", "gpr") and 1 < rows <= FEW_ROWS and (limit is None or limit >= LEAST_SECONDS)
     return few and _parameters(plan, data) <= FEW_PARAMETERS
+
+
+def _limits_mean(plan: Plan) -> bool:
+    """Whether the mean may have limits, which `integrate` does not take."""
+    patterns = [tree.whole_pattern(pattern) for pattern, limit in plan.limits if isinstance(limit, Between)]
+    return any(tree.matches("mean_function.value", pattern) for pattern in patterns)
 
 
 def _parameters(plan: Plan, data: Data) -> int:

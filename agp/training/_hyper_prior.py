@@ -1,7 +1,8 @@
 """Weak priors on the hyperparameters of exact GPs, as a normal distribution of logarithms.
 
-The coordinates phi [m] are logarithms of ratios between hyperparameters and their medians under the prior. The vector
-of `agp.training.Coordinates` is base + T phi, where T ties entries that share a coordinate.
+The offsets phi [m] are logarithms of ratios between hyperparameters and their medians under the prior. The vector of
+`agp.training.Coordinates` is base + T phi, where T ties entries that share an offset. Points z [m] are the offsets, or
+coordinates of `Intervals` where hyperparameters have limits. The priors are truncated to the limits.
 """
 
 import math
@@ -12,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.backend import to_numpy
+from agp.backend import backend_of, to_numpy
 from agp.kernels import Kernel
-from agp.priors import assign_priors
+from agp.priors import assign_priors, entry_log_density
 from agp.summaries import columns_by_kernel
+from agp.training._intervals import Intervals
 from agp.training._newton import Coordinates, expand_priors
 from agp.tree import REAL
 
@@ -29,6 +31,12 @@ MANY_COLUMNS = 20
 """Up to this number of columns, each has a lengthscale of its own."""
 SCALE = 10.0
 """The standard deviation of the logarithm of a common factor of all variances."""
+FARTHEST, FACTORS = 12.0, 8001
+"""The largest logarithm of the common factor, in its standard deviations, and the number of values, for the probability
+of limits."""
+MARGIN, POINTS = 24.0, 8001
+"""The largest coordinate beyond 0 and limits, and the number of points, for the probability that a prior gives to an
+interval."""
 
 
 NONE = np.empty(0, dtype=np.intp)
@@ -43,11 +51,15 @@ class HyperPrior(NamedTuple):
     tie: Numbers
     """T [n, m]."""
     covariance: Numbers
-    """The covariance [m, m] of the coordinates without a prior of the user; the others have zeros."""
+    """The covariance [m, m] of the offsets without a prior of the user; the others have zeros."""
     precision: Numbers
-    """Its inverse [m, m], zero for coordinates with a prior of the user."""
+    """Its inverse [m, m], zero for offsets with a prior of the user."""
     given: tuple[tuple[tree.Leaf, Any, npt.NDArray[np.intp]], ...]
     """Leaves with a prior of the user, their priors, and their places in the vector."""
+    intervals: Intervals
+    """The limits of the offsets."""
+    log_inside: float = 0.0
+    """The logarithm of the probability that the priors give to the limits."""
 
     @property
     def size(self) -> int:
@@ -56,26 +68,34 @@ class HyperPrior(NamedTuple):
 
     def vectors(self, points: Numbers) -> Numbers:
         """Return the vectors [S, n] of points [S, m]."""
-        return self.base + points @ self.tie.T
+        return self.base + self.intervals.points(points) @ self.tie.T
+
+    def slopes_at(self, point: Numbers) -> Numbers:
+        """Return the derivatives [n, m] of the vector at a point [m]."""
+        return self.tie * self.intervals.slopes(point)
 
     def log_density(self, points: Numbers) -> Numbers:
-        """Return the log densities [S] of points [S, m], with respect to logarithms of positive hyperparameters."""
+        """Return the log densities [S] of points [S, m]."""
+        offsets = self.intervals.points(points)
         weak = np.diagonal(self.covariance) > 0.0
         block = self.covariance[np.ix_(weak, weak)]
         constant = np.linalg.slogdet(block)[1] + len(block) * math.log(2.0 * math.pi)
-        value = -0.5 * (np.sum((points @ self.precision) * points, axis=1) + constant)
+        value = -0.5 * (np.sum((offsets @ self.precision) * offsets, axis=1) + constant)
+        value += np.sum(self.intervals.log_slopes(points), axis=1) - self.log_inside
         for s in range(len(points)) if self.given else ():
             value[s] += sum(density for density, *_ in self._given_at(points[s]))
         return value
 
     def expand(self, point: Numbers) -> tuple[float, Numbers, Numbers]:
         """Return the log density at a point, its gradient [m] and the positive part of its curvature [m, m]."""
-        slope, curvature = -self.precision @ point, self.precision.copy()
+        slope, curvature = -self.precision @ self.intervals.points(point), self.precision.copy()
         for (_, first, second), (_, _, places) in zip(self._given_at(point), self.given, strict=True):
             tie = self.tie[places]
             slope += tie.T @ first
             curvature += (tie.T * np.maximum(second, 0.0)) @ tie
-        return float(self.log_density(point[None])[0]), slope, curvature
+        chain, (first, second) = self.intervals.slopes(point), self.intervals.log_slope_terms(point)
+        curvature = chain[:, None] * curvature * chain + np.diag(second)
+        return float(self.log_density(point[None])[0]), chain * slope + first, curvature
 
     def _given_at(self, point: Numbers) -> list[tuple[float, Numbers, Numbers]]:
         """Return log densities of logarithms, with their derivatives, for leaves with a prior of the user."""
@@ -100,7 +120,8 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
     are normal, with standard deviation 1, or 1.5 for noise and slopes. All variances share a further factor, whose
     logarithm has standard deviation 10, so that the scale of the targets is almost unknown. The entries of a linear
     kernel share one factor. Of more than `MANY_COLUMNS` columns, those that contain only 0 and 1 share one factor of
-    their lengthscales. A parameter without a unit has its present value as the median.
+    their lengthscales. A parameter without a unit has its present value as the median. Entries of leaves with limits
+    share no factor.
     """
     coordinates = Coordinates(model, names)
     own = {leaf.name: prior for leaf, prior in assign_priors(model)} if model.priors else {}
@@ -109,6 +130,7 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
     scaled = _scale_leaves(model)
     tied = _tied_entries(model)
     base, columns, deviations, common, given = coordinates.vector_of(model), [], [], [], []
+    limited = Intervals(*coordinates.limits).is_limited
     for leaf, places in zip(coordinates.leaves, coordinates.places, strict=True):
         kind = "slopes" if leaf.name in slopes else leaf.name.rpartition(".")[2]
         weak = leaf.name not in own
@@ -118,13 +140,17 @@ def hyper_prior(model: Any, names: list[str], /) -> HyperPrior:
             given.append((leaf, own[leaf.name], places))
         inside = coordinates.inside.get(leaf.name, np.arange(len(places)))
         alike = np.flatnonzero(np.isin(inside, tied.get(leaf.name, NONE)))
-        for group in _groups(kind, places, alike) if weak else _alone(places):
+        is_grouped = weak and not limited[places].any()
+        for group in _groups(kind, places, alike) if is_grouped else _alone(places):
             columns.append(np.isin(np.arange(len(base)), group).astype(np.float64))
             deviations.append(DEVIATIONS.get(kind, 1.0) if weak else 0.0)
             common.append(float(weak and leaf.name in scaled))
     shift = np.asarray(common)
     covariance = np.diag(np.square(deviations)) + SCALE**2 * np.outer(shift, shift)
-    return HyperPrior(coordinates, base, np.stack(columns, axis=1), covariance, _inverse(covariance), tuple(given))
+    tie = np.stack(columns, axis=1)
+    intervals = _intervals(coordinates, base, tie)
+    prior = HyperPrior(coordinates, base, tie, covariance, _inverse(covariance), tuple(given), intervals)
+    return prior._replace(log_inside=_log_inside(prior, shift)) if limited.any() else prior
 
 
 def columns_to_tie(X: Any, codes: Collection[int] = (), /) -> npt.NDArray[np.intp]:
@@ -171,6 +197,63 @@ def _inverse(covariance: Numbers) -> Numbers:
     precision = np.zeros_like(covariance)
     precision[weak] = np.linalg.inv(covariance[weak])
     return precision
+
+
+def _intervals(coordinates: Coordinates, base: Numbers, tie: Numbers) -> Intervals:
+    """Return the limits of the offsets; an offset with limits belongs to one entry."""
+    places = np.argmax(tie, axis=0)
+    low, high = (end[places] - base[places] for end in coordinates.limits)
+    return Intervals(low, high)
+
+
+def _log_inside(prior: HyperPrior, common: Numbers) -> float:
+    """Return the logarithm of the probability of the limits. `common` [m] is 1 for offsets that share a factor."""
+    low, high = prior.intervals
+    limited, deviations = prior.intervals.is_limited, np.sqrt(np.diagonal(prior.covariance) - SCALE**2 * common)
+    of_given = 0.0
+    for leaf, density, places in prior.given:
+        for rank, place in enumerate(places):
+            j = int(np.argmax(prior.tie[place]))
+            of_given += _log_inside_given(prior, leaf, density, rank, j) if limited[j] else 0.0
+    # P(all inside) = E[prod_j P(inside_j | s)], with the logarithm SCALE s of the common factor
+    s = np.linspace(-FARTHEST, FARTHEST, FACTORS)
+    logs = -0.5 * s * s - 0.5 * math.log(2.0 * math.pi) + math.log(s[1] - s[0])
+    for j in np.flatnonzero(limited & (deviations > 0.0)):
+        ends = ((end[j] - SCALE * common[j] * s) / deviations[j] for end in (low, high))
+        logs = logs + _log_normal_between(*ends)
+    return of_given + float(np.logaddexp.reduce(logs))
+
+
+def _log_inside_given(prior: HyperPrior, leaf: tree.Leaf, density: Any, rank: int, j: int) -> float:
+    """Return the logarithm of the integral of a prior of the user over the interval of the j-th offset.
+
+    `rank` is the place of its entry among the free entries of the leaf.
+    """
+    interval = Intervals(*(end[j : j + 1] for end in prior.intervals))
+    z = np.linspace(*interval.box(MARGIN), POINTS)
+    vectors = prior.base + interval.points(z) * prior.tie[:, j]
+    entry = int(prior.coordinates.take(leaf.name, np.arange(math.prod(leaf.value.shape)))[rank])
+    xp = backend_of(leaf.value).xp
+    x = xp.reshape(prior.coordinates.values_at(vectors)[leaf.name], (POINTS, -1))[:, entry]
+    unit = None if leaf.unit is None else xp.reshape(xp.broadcast_to(leaf.unit, leaf.value.shape), (-1,))[entry]
+    logs: Any = entry_log_density(density, entry, x, unit)
+    if logs is None:
+        return 0.0
+    logs = to_numpy(logs) + interval.log_slopes(z)[:, 0]
+    if leaf.constraint is not REAL:  # the density of the logarithm
+        logs = logs + np.log(to_numpy(x))
+    return float(np.logaddexp.reduce(logs)) + math.log(z[1, 0] - z[0, 0])
+
+
+def _log_normal_between(low: Numbers, high: Numbers) -> Numbers:
+    """Return log(Phi(high) - Phi(low)) elementwise."""
+    from scipy.special import log_ndtr
+
+    flip = low > 0.0
+    low, high = np.where(flip, -high, low), np.where(flip, -low, high)
+    top, bottom = log_ndtr(high), log_ndtr(low)
+    with np.errstate(divide="ignore"):
+        return top + np.log(-np.expm1(np.minimum(bottom - top, 0.0)))
 
 
 def _scale_leaves(model: Any) -> set[str]:

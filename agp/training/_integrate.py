@@ -18,7 +18,7 @@ from agp.kernels import Constant
 from agp.linalg import noisy_cholesky
 from agp.means import ZeroMean
 from agp.models import GPR, GPRMixture, Model
-from agp.priors import Between, held_leaves
+from agp.priors import held_leaves, limits_of
 from agp.processes import Settings
 from agp.repairs import public
 from agp.training._hyper_prior import HyperPrior, hyper_prior
@@ -48,7 +48,7 @@ STARTS = (
 """Factors of variances, relative to their prior medians, for starts of the search for modes; 1 by default."""
 MODE_STEPS, MODE_TOLERANCE, LIMIT, NEAR = 40, 1e-3, 16.0, 0.2
 """The maximum number of evaluations for a mode, the predicted gain in nats at which the search ends, the largest
-coordinate, and the distance from a known mode at which the search from a further start ends."""
+coordinate beyond 0 and limits, and the distance from a known mode at which the search from a further start ends."""
 NEGLIGIBLE = 1e-3
 """Kernels whose posterior probability is below this value are left out."""
 NEGLIGIBLE_SETTING = 1e-6
@@ -98,8 +98,8 @@ def integrate(
     models
         A `GPR`, or several with different kernels and the same data. Several kernels are weighted by their evidence.
         Parameters without a prior of the model get weak priors: normal distributions of logarithms, relative to units
-        from the data. See the documentation of priors for their values. Current values of parameters are one of the
-        starts. Zeros stay zero.
+        from the data. See the documentation of priors for their values. Limits (`agp.priors.Between`) truncate priors.
+        Current values of parameters are one of the starts. Zeros stay zero.
     settings
         The number S of settings. The default is 256, or fewer for more than 181 rows.
     shares
@@ -113,7 +113,8 @@ def integrate(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not a `GPR`, if the models have different data, or if a prior does not fit.
+        If an argument is not a `GPR`, if the models have different data, if a prior does not fit, or if a constant mean
+        has limits.
     agp.errors.NonFiniteError
         If the evidence cannot be computed for any setting.
 
@@ -164,13 +165,19 @@ def _check_models(models: tuple[Any, ...]) -> None:
             raise TypeError(f"integrate needs a GPR, but got {type(model).__name__}; build one with GPR.from_data.")
         model._check_parts()
         model._check_same_data(models[0]._data)
-        if limits := [pattern for pattern, prior in model.priors if isinstance(prior, Between)]:
+        if has_limited_constant(model):
             raise ValueError(
-                f"integrate does not take limits, but {limits[0]!r} has some; use a prior that is a density, or train "
-                "the model with agp.fit, which respects limits."
+                "integrate does not take limits of a constant mean, over which it integrates in closed form; fix the "
+                "mean (agp.priors.Fixed), or train the model with agp.fit, which respects limits."
             )
     if not models:
         raise ValueError("there are no models; pass at least one GPR.")
+
+
+def has_limited_constant(model: Model, /) -> bool:
+    """Whether `integrate` would integrate over a constant mean that has limits."""
+    name = "mean_function.value"
+    return model.mean_function.is_constant and name not in held_leaves(model) and name in limits_of(model)
 
 
 def _valid_shares(shares: Sequence[float] | None, count: int) -> Numbers:
@@ -206,7 +213,7 @@ def _integrate_one(posterior: "HyperPosterior", count: int) -> tuple[GPR, Weight
 
 
 class HyperPosterior:
-    """The posterior density of the hyperparameters of a `GPR`, as a function of the coordinates of `HyperPrior`."""
+    """The posterior density of the hyperparameters of a `GPR`, as a function of the points of `HyperPrior`."""
 
     def __init__(self, model: GPR) -> None:
         self.model = model
@@ -220,8 +227,7 @@ class HyperPosterior:
             self.level = asarray_like(np.asarray(LEVEL * variance), model.X)
         centred = targets - model.mean_function(model.X)[0]
         self.batch = Batch(data.X, centred, weights=data.weights, noise=data.noise)
-        edge = np.full(self.prior.size, LIMIT)
-        self.box = -edge, edge
+        self.box = self.prior.intervals.box(LIMIT)
 
     # -- the density ------------------------------------------------------------------------------------------------
 
@@ -305,7 +311,7 @@ class HyperPosterior:
         """Return the starts [m]: the present parameters, and variances around their prior medians."""
         tie, coordinates = self.prior.tie, self.prior.coordinates
         present = (tie.T @ (coordinates.vector_of(self.model) - self.prior.base)) / np.sum(tie, axis=0)
-        found = [np.clip(present, *self.box)]
+        found = [self._clip(present)]
         for factors in STARTS:
             vector = np.zeros(len(tie))
             for leaf, places in zip(coordinates.leaves, coordinates.places, strict=True):
@@ -314,8 +320,13 @@ class HyperPosterior:
                     tied = tie[places].sum(axis=0).max() > 1.0
                     key = "slopes" if tied else "noise_variance" if kind == "noise_variance" else "kernel"
                     vector[places] = math.log(factors.get(key, 1.0))
-            found.append(np.clip((tie.T @ vector) / np.sum(tie, axis=0), *self.box))
+            found.append(self._clip((tie.T @ vector) / np.sum(tie, axis=0)))
         return found
+
+    def _clip(self, offsets: Numbers) -> Numbers:
+        """Return the point [m] in the box at offsets [m], or next to them."""
+        low, high = self.prior.intervals
+        return np.clip(self.prior.intervals.coordinates(np.clip(offsets, low, high)), *self.box)
 
     def _by_differences(self, start: Numbers) -> Expanded | None:
         """Find a mode by L-BFGS with difference quotients, for kernels without second derivatives."""
@@ -372,7 +383,7 @@ class _Penalised:
         found = self.evidence(self.prior.vectors(point[None])[0])
         if found is None:
             return None
-        tie = self.prior.tie
+        tie = self.prior.slopes_at(point)
         value, slope, curvature = self.prior.expand(point)
         eigenvalues, vectors = np.linalg.eigh(curvature)
         rows = [found.information.vectors @ tie, vectors.T * np.sqrt(np.maximum(eigenvalues, 0.0))[:, None]]

@@ -129,18 +129,31 @@ def test_frozen_q_of_u_is_not_solved_for():
     assert np.array_equal(found.model.process.posterior.mean, model.process.posterior.mean)
 
 
-def test_integration_keeps_fixed_entries_and_refuses_limits():
-    fixed = {name: one for name, one in LIMITS.items() if isinstance(one, Fixed)}
-    found = agp.integrate(gpr(priors=fixed), settings=40).model.settings[0]
-    lengthscale = np.asarray(found.kernel.lengthscale)
-    assert np.all(lengthscale[:, 1] == 1.5)
-    assert np.ptp(lengthscale[:, 0]) > 0.0
-    with pytest.raises(ValueError, match="integrate does not take limits, but 'kernel.lengthscale\\[0\\]' has some"):
-        agp.integrate(gpr(priors=LIMITS))
-    with pytest.raises(ValueError, match="'mixture', which does not take limits"):
-        agp.fit_regression(X, Y, priors=LIMITS, kernel=KERNEL, hyperparameters="mixture")
+def test_integration_keeps_limits_and_fixed_entries():
+    for found in (
+        agp.integrate(gpr(priors=LIMITS), settings=40).model,
+        agp.fit_regression(X, Y, priors=LIMITS, kernel=KERNEL, hyperparameters="mixture").model,
+    ):
+        for settings in found.settings:
+            lengthscale = np.asarray(settings.kernel.lengthscale)
+            assert np.all((lengthscale[:, 0] > 0.5) & (lengthscale[:, 0] < 1.2))
+            assert np.all(lengthscale[:, 1] == 1.5)
+            assert np.ptp(lengthscale[:, 0]) > 0.0
+            assert np.all(np.asarray(settings.kernel.variance) < 0.2)
+            assert np.all(np.asarray(settings.noise) > 0.05)
     mean = agp.integrate(gpr(mean_function=agp.ConstantMean(5.0), priors={"mean_function.*": Fixed()}), settings=40)
     assert mean.model.predict_mean(np.asarray([[1e6, 1e6]]))[0, 0] == pytest.approx(5.0)
+
+
+def test_integration_does_not_take_limits_of_a_constant_mean():
+    limits = {"mean_function.value": Between(1.0, 2.0)}
+    with pytest.raises(ValueError, match="does not take limits of a constant mean"):
+        agp.integrate(gpr(priors=limits))
+    found = agp.fit_regression(X, Y, priors=limits, kernel=KERNEL).model
+    assert float(np.asarray(found.mean_function.value).reshape(-1)[0]) >= 1.0
+    lines = agp.means.LinearMean(np.full((2, 1), 0.6), np.zeros(1))  # keeps its coefficients, which are inside
+    kept = agp.integrate(gpr(mean_function=lines, priors={"mean_function.weights": Between(0.5, 1.0)}), settings=16)
+    assert np.array_equal(kept.model.mode.mean_function.weights, lines.weights)
 
 
 @pytest.mark.parametrize("training", ["newton", "lbfgs", "adam", "fit"])

@@ -1,6 +1,7 @@
 """Integration over hyperparameters: against closed forms, quadrature, and the same posterior in other units."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from agp.models import GPR, GPRMixture
 from agp.training._hyper_prior import hyper_prior
 from agp.training._importance import match_moments, sample_density, truncate
 from agp.training._integrate import HyperPosterior
+from agp.training._intervals import Intervals
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (14, 2))
@@ -271,3 +273,148 @@ def test_wrong_arguments():
         agp.integrate([model, model], shares=(1.0,))
     with pytest.raises(ValueError, match="settings"):
         agp.integrate(model, settings=1)
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+BETWEEN = agp.priors.Between
+INTERVALS = Intervals(np.asarray([-np.inf, -1.0, -np.inf, 0.5]), np.asarray([np.inf, np.inf, 2.0, 0.8]))
+
+
+def test_coordinates_of_intervals_are_smooth_and_invertible():
+    z = RNG.uniform(-6.0, 6.0, (50, 4))
+    x, h = INTERVALS.points(z), 1e-6
+    assert np.all((x >= INTERVALS.low) & (x <= INTERVALS.high))
+    np.testing.assert_allclose(INTERVALS.coordinates(x), z, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(x[:, 0], z[:, 0])
+    slope = (INTERVALS.points(z + h) - INTERVALS.points(z - h)) / (2.0 * h)
+    np.testing.assert_allclose(INTERVALS.slopes(z), slope, rtol=1e-6)
+    first, _ = INTERVALS.log_slope_terms(z[0])
+    change = INTERVALS.log_slopes(z[0] + h) - INTERVALS.log_slopes(z[0] - h)
+    np.testing.assert_allclose(first, change / (2.0 * h), rtol=1e-6, atol=1e-9)
+
+
+def test_curvature_that_limits_add_is_that_of_a_mode():
+    # f(x) = -a (x - b) has its mode at -a x' + (log x')' = 0
+    for i, a in ((1, 3.0), (2, -2.0), (3, 9.0)):
+        one = Intervals(INTERVALS.low[i : i + 1], INTERVALS.high[i : i + 1])
+
+        def density(z, one=one, a=a):
+            z = np.atleast_1d(z)
+            return float(-a * one.points(z)[0] + one.log_slopes(z)[0])
+
+        grid = np.linspace(-9.0, 9.0, 180_001)
+        values = -a * one.points(grid[:, None])[:, 0] + one.log_slopes(grid[:, None])[:, 0]
+        mode, h = float(grid[np.argmax(values)]), 1e-3
+        second = -(density(mode + h) - 2.0 * density(mode) + density(mode - h)) / h**2
+        assert np.isclose(one.log_slope_terms(np.asarray([mode]))[1][0], second, rtol=1e-3)
+
+
+NOISE, ANY = "likelihood.noise_variance", (1e-9, 1e9)
+LENGTHSCALE, EVERY = agp.priors.Gamma(3.0, 2.0), agp.priors.Relative(agp.priors.LogNormal(0.0, 0.5))
+LIMITS = {  # the priors, the ends of both hyperparameters, and densities of logarithms beside weak priors
+    "active": ({"*lengthscale": BETWEEN(0.3, 0.6), NOISE: BETWEEN(0.05)}, ((0.3, 0.6), (0.05, 1e9)), (None, None)),
+    "wide": ({"*lengthscale": BETWEEN(*ANY), NOISE: BETWEEN(None, 1e9)}, (ANY, (1e-30, 1e9)), (None, None)),
+    "far": ({"*lengthscale": BETWEEN(30.0), NOISE: BETWEEN(1e-9)}, ((30.0, 1e4), ANY), (None, None)),
+    "densities": (
+        {
+            "kernel.lengthscale": LENGTHSCALE,
+            "*.lengthscale": BETWEEN(None, 0.7),
+            NOISE: agp.priors.HalfNormal(0.2),
+            "*.noise_variance": BETWEEN(0.02, 0.05),
+        },
+        ((1e-4, 0.7), (0.02, 0.05)),
+        (
+            lambda _, t: LENGTHSCALE._entries(np.exp(t))[0] + t,
+            lambda _, t: agp.priors.HalfNormal(0.2)._entries(np.exp(t))[0] + t,
+        ),
+    ),
+    "entry": (
+        {"kernel.lengthscale": EVERY, "*lengthscale[0]": BETWEEN(0.2, 0.7), NOISE: BETWEEN(1e-9)},
+        ((0.2, 0.7), ANY),
+        (lambda unit, t: EVERY._entries(np.exp(t) / unit)[0] + t, None),
+    ),
+}
+
+
+def _truncated(log_density, low, high):
+    """Return a grid [301] of logarithms, and the logarithms of the prior probabilities of its cells."""
+    t = np.linspace(np.log(low), np.log(high), 301)
+    logs = log_density(t)
+    logs[[0, -1]] -= np.log(2.0)
+    return t, logs - np.logaddexp.reduce(logs)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_integral_within_limits_is_quadrature(name):
+    """The evidence is the average over priors that are truncated to the limits."""
+    priors, ends, densities = LIMITS[name]
+    priors = priors | {"kernel.variance": agp.priors.Fixed()}
+    x, y = X[:, :1], Y[:, 0]
+    start = np.asarray(0.5) if name != "entry" else np.asarray([0.5])
+    model = GPR.from_data(x, y, kernel=RBF(lengthscale=start), mean_function=agp.ZeroMean(), priors=priors)
+    found = agp.integrate(model)
+    medians = float(np.squeeze(model.kernel.lengthscale_unit)), 0.05 * float(model.likelihood.noise_variance_unit)
+    # the noise variance shares the factor of all variances, whose logarithm has standard deviation 10
+    weak = [
+        partial(stats.norm.logpdf, loc=np.log(a), scale=b)
+        for a, b in zip(medians, (1.0, np.hypot(1.5, 10.0)), strict=True)
+    ]
+    axes = [
+        _truncated(weak[i] if densities[i] is None else partial(densities[i], medians[0]), *ends[i]) for i in range(2)
+    ]
+    lengthscales, noises = np.exp(axes[0][0]), np.exp(axes[1][0])
+    K = float(model.kernel.variance) * np.exp(-0.5 * (x - x.T) ** 2 / lengthscales[:, None, None] ** 2)
+    values, vectors = np.linalg.eigh(K)
+    squares = (vectors.mT @ y) ** 2
+    total = np.maximum(values, 0.0)[:, None, :] + noises[:, None]
+    evidence = -0.5 * np.sum(squares[:, None, :] / total + np.log(2.0 * np.pi * total), axis=-1)
+    logs = evidence + axes[0][1][:, None] + axes[1][1]
+    assert abs(found.log_evidence - np.logaddexp.reduce(logs, axis=None)) < 0.03
+    shares = np.exp(logs - np.logaddexp.reduce(logs, axis=None))
+    (settings,) = found.model.settings
+    for i, sampled in enumerate((settings.kernel.lengthscale, settings.noise)):
+        sampled, own = np.log(np.reshape(sampled, -1)), shares.sum(axis=1 - i)
+        mean, deviation = own @ axes[i][0], np.sqrt(own @ axes[i][0] ** 2 - (own @ axes[i][0]) ** 2)
+        weights = np.asarray(found.model.shares)
+        assert abs(weights @ sampled - mean) < 0.1 * deviation
+        assert abs(np.sqrt(weights @ (sampled - mean) ** 2) / deviation - 1.0) < 0.1
+        assert np.all((sampled > np.log(ends[i][0])) & (sampled < np.log(ends[i][1])))
+
+
+def test_slope_of_the_posterior_in_limits_is_its_difference_quotient():
+    from agp.training._integrate import _Penalised
+    from agp.training._newton import Evidence
+
+    limits = {
+        "kernel.parts.0.lengthscale[0]": BETWEEN(0.3, 3.0),
+        "kernel.parts.0.lengthscale[1]": BETWEEN(None, 5.0),
+        "likelihood.noise_variance": BETWEEN(1e-3),
+        "kernel.parts.0.variance": agp.priors.Gamma(2.0, 1.0),
+        "kernel.parts.0.varianc*": BETWEEN(0.1, 9.0),
+    }
+    posterior = HyperPosterior(GPR.from_data(X, Y, kernel=kernel(), priors=limits))
+    work, names, _ = posterior._with_level()
+    objective = _Penalised(Evidence(work, posterior.batch, names), posterior.prior)
+    point, h = 0.5 * RNG.standard_normal(posterior.prior.size), 1e-5
+    slope = objective(point).slope
+    for i, e in enumerate(np.eye(len(point))):
+        pair = posterior.log_density(np.stack([point + h * e, point - h * e]))
+        assert np.isclose(slope[i], (pair[0] - pair[1]) / (2.0 * h), rtol=1e-5, atol=1e-6)
+    assert np.isclose(objective(point).value, posterior.log_density(point[None])[0], rtol=1e-10)
+
+
+def test_limits_in_other_units_give_the_same_mixture():
+    def mixture(a, c):
+        limits = {
+            "kernel.lengthscale[0]": BETWEEN(a[0] * 0.3, a[0] * 0.6),
+            "likelihood.noise_variance": BETWEEN(c * c * 0.01),
+        }
+        return agp.integrate(GPR.from_data(a * X, c * Y, kernel=Matern52(lengthscale=a), priors=limits))
+
+    a, c = np.asarray([1e-5, 1e4]), 1e5
+    first, second = mixture(np.ones(2), 1.0), mixture(a, c)
+    assert np.isclose(second.log_evidence, first.log_evidence - len(Y) * np.log(c), atol=1e-5)
+    one, other = first.model.predict(NEW, observed=True), second.model.predict(a * NEW, observed=True)
+    np.testing.assert_allclose(other.mean / c, one.mean, atol=1e-6)
+    np.testing.assert_allclose(other.variance / c**2, one.variance, rtol=1e-6)
