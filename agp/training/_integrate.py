@@ -174,7 +174,7 @@ def _check_models(models: tuple[Any, ...]) -> None:
         raise ValueError("there are no models; pass at least one GPR.")
 
 
-def has_limited_constant(model: Model, /) -> bool:
+def has_limited_constant(model: Any, /) -> bool:
     """Whether `integrate` would integrate over a constant mean that has limits."""
     name = "mean_function.value"
     return model.mean_function.is_constant and name not in held_leaves(model) and name in limits_of(model)
