@@ -8,6 +8,7 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from agp import tree
@@ -134,32 +135,43 @@ def limits_of(model: Any, frozen: tuple[str, ...] = (), /) -> dict[str, Limits]:
 
     `frozen` are further patterns of fixed entries.
     """
-    bounds, fixed = limits_among(model, Between), fixed_entries(model, frozen)
+    bounds, fixed = tuple(limits_among(model, Between)), fixed_entries(model, frozen)
     found = {}
     for leaf in tree.describe(model) if bounds or fixed else ():
         if leaf.role != "parameter":
             continue
-        name, x = leaf.name, leaf.value
-        size, shape, held = math.prod(x.shape), tuple(x.shape), fixed.get(name, ())
-        if held and len(held) == size:
+        name, x, held = leaf.name, leaf.value, fixed.get(leaf.name, ())
+        if held and len(held) == math.prod(x.shape):
             found[name] = Limits(x, x)
             continue
-        low, high = [-math.inf] * size, [math.inf] * size
-        for pattern, between in bounds:
-            for i in tree.entries_matching(name, shape, pattern):
-                low[i] = max(low[i], -math.inf if between.low is None else between.low)
-                high[i] = min(high[i], math.inf if between.high is None else between.high)
-        if any(a > b for a, b in zip(low, high, strict=True)):
-            raise ValueError(f"the limits of {name} contradict each other; check the patterns that match it.")
-        if held or low != [-math.inf] * size or high != [math.inf] * size:
-            xp, least = backend_of(x).xp, 0.0 if isinstance(leaf.constraint, type(POSITIVE)) else -math.inf
-            low = [max(least, end) for end in low]
-            ends = [xp.reshape(asarray_like(end, x), shape) for end in (low, high)]
+        least = 0.0 if isinstance(leaf.constraint, type(POSITIVE)) else -math.inf
+        ends = _ends_of_entries(name, tuple(x.shape), bounds, least, held)
+        if ends is not None:
+            xp = backend_of(x).xp
+            low, high, is_held = (xp.reshape(asarray_like(end, x), x.shape) for end in ends)
             if held:
-                is_held = xp.reshape(asarray_like([float(i in held) for i in range(size)], x), shape) > 0.0
-                ends = [xp.where(is_held, x, end) for end in ends]
-            found[name] = Limits(*ends)
+                low, high = (xp.where(is_held > 0.0, x, end) for end in (low, high))
+            found[name] = Limits(low, high)
     return found
+
+
+@lru_cache(maxsize=64)
+def _ends_of_entries(
+    name: str, shape: tuple[int, ...], bounds: tuple[tuple[str, Between], ...], least: float, held: tuple[int, ...]
+) -> tuple[tuple[float, ...], ...] | None:
+    """Return the lowest and the highest value of each entry, and 1 for those that are held; None without limits."""
+    size = math.prod(shape)
+    low, high = [-math.inf] * size, [math.inf] * size
+    for pattern, between in bounds:
+        for i in tree.entries_matching(name, shape, pattern):
+            low[i] = max(low[i], -math.inf if between.low is None else between.low)
+            high[i] = min(high[i], math.inf if between.high is None else between.high)
+    if any(a > b for a, b in zip(low, high, strict=True)):
+        raise ValueError(f"the limits of {name} contradict each other; check the patterns that match it.")
+    if not held and low == [-math.inf] * size and high == [math.inf] * size:
+        return None
+    inside = set(held)
+    return tuple(max(least, end) for end in low), tuple(high), tuple(float(i in inside) for i in range(size))
 
 
 def restrict(model: T, limits: dict[str, Limits] | None = None, /) -> T:
