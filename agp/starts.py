@@ -172,17 +172,18 @@ def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.fl
     return told / told.max() if told.max() > 0.0 else np.ones_like(told)
 
 
-def spread_starts(kernel: Kernel, X: Numbers, y: Numbers, /, *, power: float | None = None) -> list[Kernel]:
+def spread_starts(kernel: Kernel, X: Array, y: Array, /, *, power: float | None = None) -> list[Kernel]:
     """Return the kernel with each of several values for its missing lengthscales and periods.
 
-    X [N, D] and y [N, Q] are on the host. If nothing is missing, the only start is the kernel itself. With `power`, all
+    If nothing is missing, the only start is the kernel itself. With `power`, all
     starts depend on how much the columns predict: lengthscales are proportional to relevance^(-power / 2).
     """
     missing = _missing(kernel)
     sample, targets = _sample(X, y, slice(None))
     periods = _periods(kernel, missing, lambda: _sample(X, y, slice(None), PERIOD_ROWS), sample, targets)
     codes = _fixed_columns(kernel, X.shape[1])
-    shapes = _shapes(X, y, codes) if power is None else _shapes(X, y, codes, power)[1:]
+    host = to_numpy(X), to_numpy(y)
+    shapes = _shapes(*host, codes) if power is None else _shapes(*host, codes, power)[1:]
     found = [start for start, _ in _starts(kernel, missing, X, shapes, periods)]
     return found or [usable(kernel.from_data(X, 1.0), X)]
 

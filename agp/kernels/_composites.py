@@ -323,13 +323,16 @@ class Scaled(OfSameInputs):
     Parameters
     ----------
     variance
-        The multiplier, a dimensionless scalar (0-d). If None, it starts at 1.
+        The multiplier, a dimensionless scalar (0-d). If None, it starts at 1. If the kernel has no variance, such as
+        `Overlap`, the multiplier is the variance, in squared units of the targets, and starts at their variance if it
+        is None. Prefer None to a number such as 1.0, which is a poor start for targets in small or large units.
     kernel
         Any kernel.
     """
 
-    variance: Array = tree.param(POSITIVE)
+    variance: Array = tree.param(POSITIVE, unit="variance_unit")
     kernel: Kernel
+    variance_unit: Array | None = tree.unit(default=None)
 
     def __post_init__(self) -> None:
         check_part("kernel", self.kernel)
@@ -359,7 +362,7 @@ class Scaled(OfSameInputs):
         return Linearisation(self.variance * K, pull_both, times_both)
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
-        return type(self)(self.variance, self.kernel.with_categories(width, columns))
+        return type(self)(self.variance, self.kernel.with_categories(width, columns), variance_unit=self.variance_unit)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._scale_parts(*self.kernel.diag(X))
@@ -396,12 +399,15 @@ class Scaled(OfSameInputs):
         return self.kernel.floats_per_entry + 1
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        multiplier = 1.0 if self.variance is None else self.variance
+        # without a variance of the kernel, the multiplier is the variance
+        unit = None if _has_variance(self.kernel) else variance
+        multiplier = (unit or 1.0) if self.variance is None else self.variance
         if isinstance(multiplier, numbers.Real):
             multiplier = multiplier_of(multiplier)
         else:
             check_number(self, "variance")
-        return type(self)(multiplier, self.kernel.from_data(X, variance / multiplier))
+        kernel = self.kernel.from_data(X, variance / multiplier)
+        return type(self)(multiplier, kernel, variance_unit=unit if self.variance_unit is None else self.variance_unit)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return self.kernel.random_features(rng, count, width).times(features_of(self.variance))

@@ -8,7 +8,7 @@ import numpy as np
 from agp import tree
 from agp.backend import asarray_like, backend_of, to_numpy
 from agp.bounds import Batch
-from agp.kernels import RBF, White
+from agp.kernels import RBF, Kernel, White
 from agp.models import SVGP, TNNGP, TVGP, Ensemble
 from agp.priors import Priors
 from agp.random import generator
@@ -34,6 +34,7 @@ from agp.selection._given import (
     base_name,
     checksum_of,
     describe_part,
+    foreign_names,
     split_name,
     subsample_rows,
 )
@@ -83,27 +84,34 @@ class ClassPlan(NamedTuple):
     frozen: tuple[str, ...] = ()
     limits: Priors = ()
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the kernel has parts that do not belong to agp, which may need the library of the rows."""
+        return isinstance(self.kernel, Kernel) and bool(foreign_names(self.kernel))
+
     def facts(self) -> dict[str, Any]:
         """Return the arguments as strings, by name."""
         return {name: describe_part(part) for name, part in self._asdict().items()}
 
 
 class Sample(NamedTuple):
-    """Rows on the host for the search, of some classes, with labels from 0 to the number of these classes."""
+    """Rows for the search, of some classes, with labels from 0 to the number of these classes."""
 
     data: Data
     likelihood: Any
 
 
-def sample_rows(data: Data, likelihood: Any, count: int, seed: int) -> Sample:
-    """Draw about `count` rows, in proportion to the frequencies of the classes, for the search on the host.
+def sample_rows(data: Data, plan: ClassPlan, count: int) -> Sample:
+    """Draw about `count` rows, in proportion to the frequencies of the classes, for the search.
+
+    The rows are on the host, unless a kernel of the user may need their library.
 
     Of many classes, the most frequent ones are used. A class keeps at least `ROWS_PER_CLASS` rows, if it has them.
     """
     labels = to_numpy(backend_of(data.y).gather(data.y))[:, 0].astype(np.int64)
     classes, counts = np.unique(labels, return_counts=True)
     chosen = np.sort(classes[np.argsort(-counts, kind="stable")[:MOST_CLASSES]])
-    rng = generator(seed, 19)
+    likelihood, rng = plan.likelihood, generator(plan.seed, 19)
     order = rng.permutation(len(labels))
     order = order[np.isin(labels[order], chosen)]
     key = np.empty(len(order))
@@ -112,11 +120,12 @@ def sample_rows(data: Data, likelihood: Any, count: int, seed: int) -> Sample:
         rank = np.arange(len(at))
         key[at] = np.where(rank < ROWS_PER_CLASS, -1.0, (rank + 0.5) / max(len(at), 1))
     rows = np.sort(order[np.argsort(key, kind="stable")[:count]])
-    some = data.at(rows).on_host()
+    some = data.at(rows)
+    some = some if plan.is_foreign else some.on_host()
     if likelihood.latents(1) == 1 or len(chosen) == len(classes) == likelihood.classes:
         return Sample(some, likelihood)
-    y = np.searchsorted(chosen, labels[rows]).astype(np.float64)[:, None]
-    return Sample(some._replace(y=y), type(likelihood)(max(2, len(chosen))))
+    y = np.searchsorted(chosen, labels[rows])[:, None]
+    return Sample(some._replace(y=asarray_like(y, some.X)), type(likelihood)(max(2, len(chosen))))
 
 
 class ClassFit:
@@ -173,7 +182,7 @@ class ClassFit:
 
     def _compare_kernels(self) -> list[Searched]:
         """Return the trained kernels, the best first."""
-        sample = sample_rows(self.data, self.plan.likelihood, self._sizes()[0], self.plan.seed)
+        sample = sample_rows(self.data, self.plan, self._sizes()[0])
         found: list[Searched] = []
 
         def train(start: Start, most: int) -> Searched:
@@ -188,7 +197,7 @@ class ClassFit:
     def _train_further(self, one: Searched, rows: int) -> Searched:
         if one.start.tied or self._is_cut():
             return one
-        return self._train(one, sample_rows(self.data, self.plan.likelihood, rows, self.plan.seed), LATER_STEPS)
+        return self._train(one, sample_rows(self.data, self.plan, rows), LATER_STEPS)
 
     def _is_cut(self) -> bool:
         """Return whether the time for a stage is up, and note that the limit made it shorter."""

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import backend_of
+from agp.backend import backend_of, to_numpy
 from agp.bounds import laplace_evidence
 from agp.chunking import column_spreads
 from agp.errors import NotPositiveDefiniteError
 from agp.gradient import unfrozen
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Stationary, Sum
 from agp.models import TVGP
-from agp.priors import as_priors, assign_priors, fixed_entries, held_leaves
+from agp.priors import Fixed, as_priors, assign_priors, fixed_entries, held_leaves
 from agp.selection._climb import beside
-from agp.selection._given import Columns, Data
+from agp.selection._given import Columns, Data, by_compared_kernel
 from agp.training import Coordinates, expand_priors
 
 VARIANCE = 4.0
@@ -121,7 +121,7 @@ class LaplaceLoss:
         self.weights, evidence = found.weights, float(found.value)
         bars = tree.leaves(tree.cotangent(model, kernel=pull_kernel(pull(1.0))[0]))
         scales = self.coordinates.scales_at(model)
-        entries = np.concatenate([np.ravel(scales[name] * bars[name]) for name in sorted(scales)])
+        entries = np.concatenate([to_numpy(scales[name] * bars[name]).reshape(-1) for name in sorted(scales)])
         slope = self.coordinates.fold(entries)
         for leaf, density, first, _ in expand_priors(model, self.priors):
             evidence += density
@@ -132,8 +132,10 @@ class LaplaceLoss:
 
 def start_model(start: Start, data: Data, likelihood: Any, plan: Any) -> Searched:
     """Return a kernel with its starting values, and a model of rows on the host, with the priors of a `ClassPlan`."""
-    priors: Any = (*as_priors(None if isinstance(plan.priors, str) else plan.priors), *plan.limits)
-    given = {"priors": priors, "weights": data.weights, "likelihood": likelihood}
+    priors = (*as_priors(None if isinstance(plan.priors, str) else plan.priors), *plan.limits)
+    if isinstance(plan.kernel, str):
+        priors = by_compared_kernel(priors, start.kernel)
+    given: Any = {"priors": priors, "weights": data.weights, "likelihood": likelihood}
     shared = likelihood.latents(1) > 1
     model = TVGP.from_data(data.X, data.y, kernel=start.kernel, **given, shared_precision=shared)
     return Searched(start, model, -math.inf)
@@ -161,6 +163,10 @@ def train_kernel(one: Searched, data: Data, likelihood: Any, plan: Any, most: in
     from scipy.optimize import minimize
 
     begun, frozen = start_model(one.start, data, likelihood, plan).model, plan.frozen
+    if isinstance(plan.kernel, str):
+        frozen = tuple(
+            name for name, _ in by_compared_kernel(tuple((name, Fixed()) for name in frozen), one.start.kernel)
+        )
     if not free_names(begun, frozen):
         batch = begun._batch(data.X, data.y, weights=data.weights)
         value = laplace_evidence(likelihood, begun.kernel(data.X)[0], batch)[0].value

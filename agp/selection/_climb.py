@@ -320,7 +320,8 @@ def beside(part: Any, X: Any) -> Any:
 
 def kernel_at(kernel: Kernel, X: Any, y: Any) -> Kernel:
     """Return the kernel with a value for each parameter, from inputs [N, D] and targets [N, P]."""
-    return beside(tree.place_leaves(kernel.from_data(X, float(np.mean(np.var(y, axis=0))) or 1.0), X), X)
+    xp = backend_of(y).xp
+    return beside(tree.place_leaves(kernel.from_data(X, float(xp.mean(xp.var(y, axis=0))) or 1.0), X), X)
 
 
 # -- training in float32 ----------------------------------------------------------------------------------------------

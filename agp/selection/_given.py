@@ -12,7 +12,7 @@ from agp import tree
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_instance, check_several, check_whole
 from agp.errors import count_of
-from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Projected, Sum, Warped
+from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Projected, Seasonal, Sum, Warped
 from agp.likelihoods import Bernoulli, Gaussian, Likelihood, Softmax
 from agp.means import ConstantMean, Mean
 from agp.priors import LogNormal, Priors, Relative, as_priors
@@ -242,13 +242,12 @@ class Plan(NamedTuple):
     @property
     def nodes(self) -> list[Any]:
         """The kernel, the mean function and their parts, if they are given."""
-        given = [part for part in (self.kernel, self.mean_function) if tree.is_model(part)]
-        return [node for part in given for node in tree.nodes(part, object).values()]
+        return nodes_of(self.kernel, self.mean_function)
 
     @property
     def foreign(self) -> list[str]:
         """The names of the classes among `nodes` that do not belong to agp."""
-        return [type(node).__name__ for node in self.nodes if not type(node).__module__.startswith("agp.")]
+        return foreign_names(self.kernel, self.mean_function)
 
     def facts(self) -> dict[str, Any]:
         """Return the arguments as strings, by name. A fit resumes only if the checkpoint stores the same strings."""
@@ -266,8 +265,8 @@ class Plan(NamedTuple):
         if isinstance(priors, str):
             some = data.has_few_rows and any(name.endswith("lengthscale") for name in names)
             priors = {"kernel.*lengthscale": LENGTHSCALE} if some else {}
-        if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # the kernel is now the first part of a sum
-            priors = {_of_first(name): one for name, one in (priors or {}).items()}
+        if isinstance(self.kernel, str):
+            priors = dict(by_compared_kernel(as_priors(priors), kernel))
         return {
             "likelihood": self.likelihood,
             "mean_function": self.mean_function,
@@ -278,8 +277,8 @@ class Plan(NamedTuple):
         """Return priors with the limits of parameters; those of parameters that the kernel lacks are left out."""
         if not self.limits:
             return priors
-        first, names = isinstance(self.kernel, str) and isinstance(kernel, Sum), all_names(kernel)
-        pairs = [(_of_first(name) if first else name, limit) for name, limit in self.limits]
+        names = all_names(kernel)
+        pairs = by_compared_kernel(self.limits, kernel) if isinstance(self.kernel, str) else self.limits
         whole = [(tree.whole_pattern(name), name, limit) for name, limit in pairs]
         kept = [
             (name, limit)
@@ -289,14 +288,55 @@ class Plan(NamedTuple):
         return (*as_priors(priors), *kept)
 
 
+def by_compared_kernel(pairs: Priors, kernel: Kernel, /) -> Priors:
+    """Return pairs of patterns and priors for a kernel that was built around one of `KERNELS`.
+
+    ``kernel.lengthscale`` then names the lengthscales of all kernels of `KERNELS` in it, but not those of seasons.
+    Other patterns of names in the compared kernel apply to the first part of a sum.
+    """
+    found = []
+    for pattern, prior in pairs:
+        name = re.fullmatch(r"kernel\.(\w+(?:\[.*\])?)", pattern)
+        paths = _paths_of_compared(kernel, tree.whole_pattern(name[1])) if name else []
+        patterns = [tree.join_path("kernel", path, name[1]) for path in paths] if name else []
+        if not patterns:
+            patterns = [
+                re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", pattern) if isinstance(kernel, Sum) else pattern
+            ]
+        found += [(one, prior) for one in patterns]
+    return tuple(found)
+
+
+def _paths_of_compared(kernel: Kernel, name: str) -> list[str]:
+    """Return the paths of the kernels of `KERNELS` that have a parameter, without those that are parts of seasons."""
+    nodes = tree.nodes(kernel, Kernel)
+    seasons = [
+        path
+        for path, node in nodes.items()
+        if isinstance(node, Product) and any(isinstance(part, Seasonal) for part in node.parts)
+    ]
+    return [
+        path
+        for path, node in nodes.items()
+        if type(node) in KERNELS.values()
+        and name in all_names(node)
+        and not any(path.startswith(f"{season}.") for season in seasons)
+    ]
+
+
+def nodes_of(*parts: Any) -> list[Any]:
+    """Return the parts of models among the arguments, and their parts."""
+    return [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
+
+
+def foreign_names(*parts: Any) -> list[str]:
+    """Return the names of the classes among `nodes_of` that do not belong to agp."""
+    return [type(node).__name__ for node in nodes_of(*parts) if not type(node).__module__.startswith("agp.")]
+
+
 def all_names(part: Any, /) -> tuple[str, ...]:
     """Return the names of the leaves of a part, including those that have no value."""
     return (*tree.missing(part), *tree.leaves(part))
-
-
-def _of_first(pattern: str) -> str:
-    """Return the pattern for a kernel that is now the first part of a sum."""
-    return re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", pattern)
 
 
 def split_name(name: str) -> tuple[str, str]:

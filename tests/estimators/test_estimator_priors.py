@@ -151,3 +151,37 @@ def test_files_hold_priors_and_frozen_parameters(tmp_path):
 def test_wrong_parameters_are_named(options, said):
     with pytest.raises((TypeError, ValueError), match=said):
         GPRegressor(**options).fit(X[:40], Y[:40])
+
+
+LEVELS = RNG.permutation(np.repeat(["a", "b"], 130))
+TABLES = {  # the compared kernels are sums, products over columns of categories, or have seasons
+    "numbers": {"first": X[:, 0], "second": X[:, 1]},
+    "categories": {"first": X[:, 0], "level": LEVELS},
+    "dates": {"day": np.datetime64("2020-01-01") + np.arange(260), "first": X[:, 0]},
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("options", [{}, {"hyperparameters": "mode"}, {"labels": True}], ids=str)
+@pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
+def test_short_names_hold_for_every_compared_kernel(table, options):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(TABLES[table])[:90]
+    limits = {"kernel.lengthscale": Between(7.0, 9.0)}
+    labels = options == {"labels": True}
+    kind = GPClassifier if labels else GPRegressor
+    found = kind(priors=limits, **({} if labels else options)).fit(frame, LABELS[:90] if labels else Y[:90])
+    compared = [
+        np.asarray(node.lengthscale)
+        for path, node in tree.nodes(found.model_, agp.kernels.Stationary).items()
+        if type(node) in (agp.RBF, agp.Matern32, agp.Matern52) and not _is_part_of_season(found.model_, path)
+    ]
+    assert compared
+    for x in compared:
+        assert np.all((x >= 7.0 - 1e-9) & (x <= 9.0 + 1e-9))
+
+
+def _is_part_of_season(model, path):
+    products = tree.nodes(model, agp.kernels.Product)
+    seasonal = [at for at, one in products.items() if any(isinstance(part, agp.Seasonal) for part in one.parts)]
+    return any(path.startswith(f"{at}.") for at in seasonal)

@@ -7,7 +7,7 @@ import pytest
 from helpers import NUMPY, as_arrays, assert_close, peak, value_and_gradient
 from kernel_cases import CASES, inputs, kernel_case
 
-from agp import GPR, SVGP, tree
+from agp import GPR, SVGP, fit, tree
 from agp.kernels import (
     KERNELS,
     RBF,
@@ -421,3 +421,18 @@ def test_gradients_keep_the_columns():
 def test_a_season_needs_its_period(period, words):
     with pytest.raises(ValueError, match=words):
         Seasonal(period=period).from_data(np.ones((3, 1)), 1.0)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-4, 1e5])
+def test_multiple_without_a_number_starts_at_the_variance_of_the_targets(scale):
+    """A kernel without a variance of its own has the same model in any units of the targets."""
+    rng = np.random.default_rng(2)
+    X = np.stack([rng.uniform(-2.0, 2.0, 80), rng.integers(0, 3, 80)], axis=1)
+    y = np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(80)
+    kernel = RBF().on((0,)) + Scaled(None, Overlap().on((1,)))
+    found = fit(GPR.from_data(X, scale * y, kernel=kernel), X, scale * y).model
+    base = fit(GPR.from_data(X, y, kernel=kernel), X, y).model
+    shift = len(y) * np.log(scale)
+    assert float(found.bound(X, scale * y)[0]) + shift == pytest.approx(float(base.bound(X, y)[0]), abs=1e-3)
+    both = Scaled(None, RBF()).from_data(X, 4.0)  # the kernel's own variance is that of the targets
+    assert (float(both.variance), float(both.kernel.variance)) == (1.0, 4.0)

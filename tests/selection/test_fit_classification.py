@@ -144,10 +144,14 @@ def test_a_given_kernel_is_the_only_one():
         fit_classification(X, y, likelihood=LOGIT, kernel=kernel, frozen="kernel.nothing")
 
 
+def _plan(likelihood):
+    return ClassPlan("auto", likelihood, "auto", None, 1024, 0, Columns(1, ()))
+
+
 def test_samples_keep_rare_classes():
     y = np.zeros(1000)
     y[:3], y[3:10] = 2.0, 1.0
-    sample = sample_rows(Data(np.arange(1000.0)[:, None], y[:, None]), Softmax(3), 100, 0)
+    sample = sample_rows(Data(np.arange(1000.0)[:, None], y[:, None]), _plan(Softmax(3)), 100)
     counts = np.bincount(sample.data.y[:, 0].astype(int))
     assert counts.sum() == 100
     assert counts[2] == 3
@@ -157,7 +161,7 @@ def test_samples_keep_rare_classes():
 
 def test_samples_of_many_classes_have_the_most_frequent_ones():
     y = np.repeat(np.arange(40), np.arange(1, 41)).astype(float)
-    sample = sample_rows(Data(np.arange(len(y))[:, None] * 1.0, y[:, None]), Softmax(40), 90, 0)
+    sample = sample_rows(Data(np.arange(len(y))[:, None] * 1.0, y[:, None]), _plan(Softmax(40)), 90)
     assert sample.likelihood.classes == 10
     assert set(np.unique(y[sample.data.X[:, 0].astype(int)])) == set(range(30, 40))
     assert set(np.unique(sample.data.y)) == set(range(10))

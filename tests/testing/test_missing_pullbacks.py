@@ -293,3 +293,27 @@ def test_the_classes_of_agp_stay_as_they_are():
     assert agp.posteriors.Whitened.white_moments.__qualname__ == "Whitened.white_moments"
     assert not hasattr(agp.posteriors.Whitened.white_moments, "__wrapped__")
     assert hasattr(MeanField.white_moments, "__wrapped__")
+
+
+@tree.model
+class CauchyWithSlope(agp.kernels.Stationary):
+    def profile(self, r2, /):
+        return 1.0 / (1.0 + r2), lambda: -1.0 / (1.0 + r2) ** 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"hyperparameters": "mode"}, {"hyperparameters": "mixture"}, {"method": "sgpr"}, {"labels": True}],
+    ids=str,
+)
+def test_searches_take_kernels_without_pullback(torch_place, options):
+    """The same kernel with pullbacks gives the same predictions."""
+    labels = options.get("labels", False)
+    x, targets = torch_place.array(X), torch_place.array((np.sign(Y - np.median(Y)) > 0) * 1.0 if labels else Y)
+    fit = agp.fit_classification if labels else agp.fit_regression
+    settings = {name: value for name, value in options.items() if name != "labels"}
+    means = [
+        agp.to_numpy(fit(x, targets, kernel=kernel, **settings).model.predict_mean(x))
+        for kernel in (Cauchy(), CauchyWithSlope())
+    ]
+    np.testing.assert_allclose(means[0], means[1], atol=2e-3)
