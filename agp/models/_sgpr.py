@@ -1,5 +1,6 @@
 """Sparse GP regression with the optimal q(u)."""
 
+from dataclasses import replace
 from typing import Any, Self, Unpack
 
 from agp import tree
@@ -152,10 +153,13 @@ def collapsed_model(model: Any, data: Batch, /) -> SGPR | None:
 
 
 def exact_model(model: Any, data: Batch, /) -> GPR | None:
-    """Return a `GPR` with the kernel, noise and mean function of the model; None if `collapsed_model` returns None."""
+    """Return a `GPR` with the kernel, noise, mean function and priors; None if `collapsed_model` returns None."""
     found = collapsed_model(model, data)
     if found is None:
         return None
     known = dict(zip(("weights", "offset", "noise"), data.known, strict=True))
     parts = {"X": data.X, "y": as_columns(data.y), "mean_function": found.mean_function}
-    return GPR(found.kernel, found.likelihood, **parts, **known)
+    exact = GPR(found.kernel, found.likelihood, **parts, **known)
+    names = tree.leaves(exact, "parameter")
+    kept = [(key, one) for key, one in model.priors if any(tree.matches(x, tree.whole_pattern(key)) for x in names)]
+    return replace(exact, priors=tuple(kept))

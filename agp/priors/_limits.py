@@ -123,6 +123,24 @@ def fixed_entries(model: Any, frozen: tuple[str, ...] = (), /) -> dict[str, tupl
     return {name: tuple(sorted(entries)) for name, entries in found.items()}
 
 
+def fixed_entry_names(model: Any, frozen: tuple[str, ...] = (), /) -> tuple[str, ...]:
+    """Return the names of fixed entries, such as "kernel.lengthscale[0]", of leaves that are not fixed as a whole."""
+    leaves, found = tree.leaves(model), []
+    for name, places in fixed_entries(model, frozen).items():
+        shape = tuple(leaves[name].shape)
+        if len(places) < math.prod(shape):
+            found += [f"{name}{_index_of(place, shape)}" for place in places]
+    return tuple(found)
+
+
+def _index_of(place: int, shape: tuple[int, ...]) -> list[int]:
+    index = []
+    for size in reversed(shape):
+        place, last = divmod(place, size)
+        index.insert(0, last)
+    return index
+
+
 def held_leaves(model: Any, /) -> frozenset[str]:
     """Return the names of the parameters that training cannot change: fixed ones, and those that are zero."""
     fixed = fixed_entries(model)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.priors import fixed_entries, limits_of
+from agp.priors import fixed_entries, fixed_entry_names, limits_of
 from agp.tree import REAL
 
 Vector = npt.NDArray[np.float64]
@@ -31,7 +31,7 @@ class Coordinates:
     def __init__(self, model: Any, names: list[str], frozen: tuple[str, ...] = ()) -> None:
         self.model, self.given_limits = model, limits_of(model, frozen)
         known = {leaf.name: leaf for leaf in tree.describe(model)}
-        fixed = fixed_entries(model, frozen)
+        fixed, self._fixed_names = fixed_entries(model, frozen), fixed_entry_names(model, frozen)
         counts = {name: math.prod(known[name].value.shape) for name in sorted(names)}  # the order of `expand_evidence`
         free = {name: np.setdiff1d(np.arange(count), fixed.get(name, ())) for name, count in counts.items()}
         self.leaves = [known[name] for name, inside in free.items() if len(inside) or not counts[name]]
@@ -55,13 +55,7 @@ class Coordinates:
     @property
     def fixed_names(self) -> tuple[str, ...]:
         """The names of the fixed entries of the leaves, such as "kernel.lengthscale[0]"."""
-        found = []
-        for leaf in self.leaves:
-            shape, inside = tuple(leaf.value.shape), self.inside.get(leaf.name)
-            if inside is not None:
-                held = np.setdiff1d(np.arange(math.prod(shape)), inside)
-                found += [f"{leaf.name}{[*map(int, np.unravel_index(place, shape))]}" for place in held]
-        return tuple(found)
+        return tuple(name for name in self._fixed_names if name.partition("[")[0] in self.inside)
 
     def vector_of(self, model: Any) -> Vector:
         """Return the coordinates of a model."""

@@ -162,6 +162,7 @@ class _Search:
         objective, moved = self.objective, {leaf.name for leaf in self.objective.coordinates.leaves}
         given, point = objective.coordinates.model, self.point
         frozen = tuple(name for name in tree.leaves(given, "parameter") if name not in moved)
+        frozen = (*frozen, *objective.coordinates.fixed_names)
         told = {"evaluations": objective.evaluations, "rejections": dict(objective.rejections), "frozen": frozen}
         if point is None:
             return LBFGSResult(given, 0, objective.seconds, **told)

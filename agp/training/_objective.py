@@ -21,7 +21,7 @@ from agp.inducing import Inducing, some_rows
 from agp.likelihoods import Likelihood
 from agp.models import WithNeighbours
 from agp.posteriors import NaturalSteps, Posterior, SiteHolder, start_of
-from agp.priors import held_leaves, limits_of
+from agp.priors import fixed_entry_names, held_leaves, limits_of
 from agp.processes import Sparse
 from agp.random import generator
 from agp.repairs import Report, Tally, collect_reports, speculate
@@ -162,7 +162,8 @@ class Objective:
         self.fixed_limits = limits_of(model, frozen)
         self.moving, self.count = moving, observations_of(batch)
         moved = closed_form_leaves(model, inner).union(moving)
-        self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)
+        whole = (name for name in tree.leaves(model, "parameter") if name not in moved)
+        self.frozen = (*whole, *fixed_entry_names(model, frozen))
         self.unflatten = Unflatten(model, moving, frozen)
         leaves, entries = self.unflatten.leaves, self.unflatten.entries
         self.reference = leaves[0].value  # the data may be on another device

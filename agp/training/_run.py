@@ -240,7 +240,7 @@ class Run:
     def _last_finite(self) -> Result[Any]:
         step, model = self.finite
         kept = kept_leaves(model, self.updates)
-        frozen = tuple(name for name in tree.leaves(model, "parameter") if name in kept)
+        frozen = (*(x for x in tree.leaves(model, "parameter") if x in kept), *sorted(x for x in kept if "[" in x))
         told = {"frozen": frozen, "launched_singly": self.graph.reason if self.graph else ""}
         return Result(model, step, self.seconds, _join_logs(self.looks), self.repairs.messages, **told)
 

@@ -10,7 +10,7 @@ from agp.backend import Array, Backend, backend_of
 from agp.bounds import Batch
 from agp.checks import as_number
 from agp.gradient import GradientMode, check_mode, gradient_of_batch
-from agp.priors import check_priors, held_leaves, limits_of, restrict
+from agp.priors import check_priors, fixed_entry_names, held_leaves, limits_of, restrict
 from agp.tree import LOWER
 from agp.updates._base import Info, Moved, State
 from agp.updates._natural import root_steps, stepping_leaves
@@ -166,9 +166,10 @@ class Adam:
         return any(tree.matches(name, pattern) for pattern in self.frozen)
 
     def moves(self, model: Any, /) -> Moved:
-        """Return the names of the parameters that are not frozen, and the names of all frozen leaves."""
+        """Return the names of the parameters that are not frozen, and the names of all frozen leaves and entries."""
         kept = {name for name in tree.leaves(model) if self._freezes(name)} | held_leaves(model)
-        return Moved(frozenset(tree.leaves(model, "parameter")) - kept, frozenset(kept))
+        entries = fixed_entry_names(model, self._entries)
+        return Moved(frozenset(tree.leaves(model, "parameter")) - kept, frozenset({*kept, *entries}))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Take one step along the gradient of the batch's objective.

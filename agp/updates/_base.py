@@ -38,7 +38,7 @@ class Moved(NamedTuple):
     leaves: frozenset[str]
     """Leaves that the update may change."""
     kept: frozenset[str] = frozenset()
-    """Leaves that the user has frozen."""
+    """Leaves, and entries such as "kernel.lengthscale[0]", that the user has frozen."""
     resized: frozenset[str] = frozenset()
     """Leaves whose shape may change."""
 

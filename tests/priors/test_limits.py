@@ -403,3 +403,17 @@ def test_calls_with_wrong_arguments_are_explained():
         Fixed(8.0)
     with pytest.raises(TypeError, match="its arguments are low, high"):
         Between(upper=3.0)
+
+
+@pytest.mark.parametrize("training", TRAININGS)
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_result_lists_fixed_entries(training):
+    found = TRAININGS[training](gpr(priors={"kernel.lengthscale[1]": Fixed(), "likelihood.*": Fixed()})).frozen
+    assert set(found) == {"kernel.lengthscale[1]", "likelihood.noise_variance"}
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_growth_keeps_fixed_entries_and_limits():
+    found = agp.fit_growing(sparse(agp.SGPR, priors=LIMITS), X, Y, most=24, max_steps=40).model
+    assert found.kernel.lengthscale[1] == 1.5
+    assert_within(found)
