@@ -32,7 +32,8 @@ def check_takes_exposure(regressor: Any) -> None:
     if not regressor._likelihood_class.log_link:
         known = ", ".join(repr(name) for name, one in LIKELIHOODS.items() if one.log_link)
         raise ValueError(
-            f"exposure is given, but likelihood={regressor._likelihood_name} does not use it; use one of {known}."
+            f"exposure is given, but likelihood={regressor._likelihood_name} does not use it; use one of {known}, or "
+            "set log_link = True in a class of your own whose mean is a multiple of exp(f)."
         )
 
 

@@ -9,6 +9,7 @@ from agp.likelihoods._gaussian import Gaussian
 from agp.likelihoods._latent_noise import LatentNoiseGaussian
 from agp.likelihoods._log_normal import LogNormal
 from agp.likelihoods._ordinal import Ordinal
+from agp.likelihoods._panels import ByPanels, Datum
 from agp.likelihoods._quadrature import expectation, log_expectation, nodes_and_weights
 from agp.likelihoods._robustmax import RobustMax
 from agp.likelihoods._softmax import Softmax
@@ -19,6 +20,8 @@ from agp.likelihoods._transforms import Log, Logit, Transform, YeoJohnson
 __all__ = [
     "Bernoulli",
     "Beta",
+    "ByPanels",
+    "Datum",
     "Exponential",
     "Gamma",
     "Gaussian",

@@ -24,6 +24,7 @@ __all__ = [
 
 # for other subpackages
 from agp.priors._limits import (
+    Limits,
     check_fixed,
     describe_limits,
     fixed_entries,

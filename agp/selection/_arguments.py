@@ -42,6 +42,15 @@ def check_priors_argument(priors: Any) -> None:
         raise TypeError(f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors.")
 
 
+def check_gaussian(likelihood: Any) -> None:
+    """Raise TypeError if the likelihood of `fit_regression` is not Gaussian."""
+    if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
+        raise TypeError(
+            f"fit_regression needs Gaussian noise, not {type(likelihood).__name__}; use "
+            "agp.GPRegressor(likelihood=...), or build an SVGP and train it with agp.fit."
+        )
+
+
 def split_priors(priors: Any, frozen: str | Iterable[str] = (), /) -> tuple[Any, Priors]:
     """Split priors into densities and limits, and add the limits of frozen parameters.
 

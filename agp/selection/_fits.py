@@ -18,6 +18,7 @@ from agp.models import SGPR, SVGP
 from agp.priors import Prior
 from agp.repairs import outside, public
 from agp.selection._arguments import (
+    check_gaussian,
     check_kernel_and_priors,
     check_labels,
     method_to_use,
@@ -236,6 +237,7 @@ def fit_regression(
     data = with_least_noise(valid_rows(X, y, weights, noise), likelihood)
     X = data.X
     check_kernel_and_priors(kernel, priors)
+    check_gaussian(likelihood)
     check_choice("hyperparameters", hyperparameters, HYPERPARAMETERS)
     check_choice("method", method, REGRESSION_METHODS)
     method = method_to_use(method, store_data, hyperparameters)

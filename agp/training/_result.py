@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from agp import tree
-from agp.backend import Array
 from agp.models import Model
 from agp.summaries import html_with_fallback, summary_html, table_html
 
@@ -27,8 +27,9 @@ class Progress(NamedTuple):
     step: int
     """The number of finished steps."""
     model: Any
-    info: dict[str, Array]
-    """The values that the updates logged, as 0-d arrays by name; "bound" is one of them."""
+    info: dict[str, Any]
+    """The values that the updates logged, by name; "bound" is one of them. `agp.train` passes 0-d arrays, and other
+    functions arrays or numbers; `fit_lbfgs` adds "gain" and "unfinished". ``float(value)`` takes all of them."""
     seconds: float
     """The time in seconds spent in steps so far, without callbacks."""
 
@@ -43,9 +44,10 @@ def call_all(callbacks: Iterable[Callback], seen: Progress, /) -> str:
 
 
 def _name_callback(callback: Callback) -> str:
-    """Return "the callback f" for a function that has a name, and "a callback" otherwise."""
-    named = isinstance(callback, (FunctionType, MethodType)) and callback.__name__ != "<lambda>"
-    return f"the callback {callback.__name__}" if named else "a callback"
+    """Return "the callback f" for a function that has a name, its class for another object, or "a callback"."""
+    if isinstance(callback, (FunctionType, MethodType)):
+        return f"the callback {callback.__name__}" if callback.__name__ != "<lambda>" else "a callback"
+    return "a callback" if isinstance(callback, partial) else f"the callback {type(callback).__name__}"
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -69,6 +71,8 @@ class Result(Generic[ModelType]):
     """The names of the parameters that no update moved; incomplete if an update does not declare what it moves."""
     launched_singly: str = field(default="", kw_only=True)
     """The reason why no step was launched as a device graph; empty if any step was, or if the device has no graphs."""
+    message: str = field(default="", kw_only=True)
+    """Why the training ended."""
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={_short(value)}" for name, value in vars(self).items())

@@ -1,6 +1,7 @@
 """A training run: its state, its steps, checks of the numbers, and checkpoints."""
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class Run:
         self.finite: tuple[int, Any] = (0, model)
         self.saved: int | None = None
         self.unset: dict[str, Any] = {}
+        self.ended_by = ""
         if path is not None:
             self.facts = {
                 "dtype": backend_of(batches.reference).dtype_name(batches.reference),
@@ -95,7 +97,8 @@ class Run:
             self.seconds += time.perf_counter() - began
             if save:
                 self.save()
-            if callbacks and call_all(callbacks, Progress(self.step, self.model, info, self.seconds)):
+            if callbacks and (name := call_all(callbacks, Progress(self.step, self.model, info, self.seconds))):
+                self.ended_by = name
                 return
 
     def _tell(self, tracker: Tracker | None, first: int, steps: int) -> None:
@@ -249,7 +252,8 @@ class Run:
     def result(self) -> Result[Any]:
         """Check the numbers, and return the result so far."""
         self._look()
-        return self._last_finite()
+        message = f"{self.ended_by} ended the training" if self.ended_by else "all steps are done"
+        return replace(self._last_finite(), message=message)
 
     def rescue(self) -> tuple[Result[Any], Exception | None]:
         """Save the checkpoint; return the result up to the last finite state, and the error if saving failed.

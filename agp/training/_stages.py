@@ -174,8 +174,9 @@ def with_message(found: Any, converged: bool, clock: "Clock", message: str) -> F
     if not converged:
         text = f"the training has not converged after {found.steps} steps: {message}; train longer or raise tolerance."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
-    shared = {each.name: getattr(found, each.name) for each in fields(Result)}
-    return FitResult(**shared, converged=converged, message=message)
+    shared: dict[str, Any] = {each.name: getattr(found, each.name) for each in fields(Result)}
+    shared |= {"message": message}
+    return FitResult(**shared, converged=converged)
 
 
 def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:

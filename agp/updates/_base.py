@@ -8,6 +8,7 @@ from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import Batch
 from agp.checks import check_whole
+from agp.priors import Limits, limits_of, restrict
 
 State: TypeAlias = dict[str, Any]
 """Arrays, possibly in nested dictionaries, that are saved and passed to the next call of an update."""
@@ -73,16 +74,27 @@ def class_names(model: Any, kind: type, /) -> str:
 def apply_updates(
     updates: Iterable[Update], model: Any, batch: Batch, states: Iterable[State], /
 ) -> tuple[Any, list[State], Info]:
-    """Apply updates in order; return the model, states and logs. Raise ValueError if two updates log the same name."""
+    """Apply updates in order; return the model, states and logs. Raise ValueError if two updates log the same name.
+
+    After each update, parameters are moved into their limits, and fixed ones get back their values.
+    """
     info: Info = {}
     new: list[State] = []
+    limits = limits_of(model)
     for update, state in zip(updates, states, strict=True):
         model, state, logged = update(model, batch, state)
+        model = restrict(model, _limits_in_shape(limits, model)) if limits else model
         if clash := info.keys() & logged.keys():
             raise ValueError(f"two updates log values named {', '.join(sorted(clash))}; change the name in one update.")
         new.append(state)
         info |= logged
     return model, new, info
+
+
+def _limits_in_shape(limits: dict[str, Limits], model: Any) -> dict[str, Limits]:
+    """Leave out the limits of leaves whose shapes an update has changed."""
+    leaves = tree.leaves(model)
+    return {name: one for name, one in limits.items() if leaves[name].shape == one.low.shape}
 
 
 @dataclass(frozen=True)

@@ -417,3 +417,37 @@ def test_growth_keeps_fixed_entries_and_limits():
     found = agp.fit_growing(sparse(agp.SGPR, priors=LIMITS), X, Y, most=24, max_steps=40).model
     assert found.kernel.lengthscale[1] == 1.5
     assert_within(found)
+
+
+class SignSteps:
+    """An update of a user: it knows neither limits nor fixed parameters, and moves what has no gradient, too."""
+
+    def init(self, model, /):
+        return {}
+
+    def __call__(self, model, batch, state, /):
+        bound, gradient = agp.gradient.gradient_of_batch(model, batch, "closed-form")
+        raw = tree.unconstrain(model)
+        moved = {name: x + 0.05 * np.sign(gradient[name] + 1e-12) for name, x in raw.items()}
+        return tree.constrain(model, moved), state, {"bound": bound}
+
+
+@pytest.mark.parametrize("model", [gpr, sparse], ids=["gpr", "svgp"])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_training_keeps_limits_whatever_the_updates_do(model, repeated):
+    updates = [agp.updates.Repeat(SignSteps(), 3) if repeated else SignSteps()]
+    begun = model(priors=LIMITS | {"mean_function.*": Fixed()}, mean_function=agp.ConstantMean(0.25))
+    found = agp.train(begun, X, Y, steps=40, updates=updates)
+    assert_within(found.model)
+    leaves = tree.leaves(found.model)
+    assert all(np.asarray(x)[1] == 1.5 for name, x in leaves.items() if name.endswith("kernel.lengthscale"))
+    assert all(np.all(x == 0.25) for name, x in leaves.items() if name.endswith("mean_function.value"))
+    assert found.message == "all steps are done"
+
+
+def test_results_name_the_callback_that_ended_the_training():
+    class Patience:
+        def __call__(self, seen):
+            return seen.step == 3
+
+    assert agp.train(gpr(), X, Y, steps=9, callbacks=[Patience()]).message == "the callback Patience ended the training"
