@@ -115,8 +115,9 @@ def fit(
         in nats instead of nats per datum. L-BFGS on hyperparameters alone stops when the predicted gain of a Newton
         step is below 1e-4 times the tolerance, also in nats, for two iterations in a row. The prediction uses the
         curvature that L-BFGS has seen, and is logged as "gain". If L-BFGS also moves inducing inputs or a q(u), whose
-        curvature it does not know, it stops when 20 iterations gain less than the tolerance, or when no entry of the
-        gradient with respect to the dimensionless raw leaves exceeds a thousandth of the tolerance.
+        curvature it does not know, it stops when 20 iterations gain less than the tolerance, on average over the last
+        30 % of its iterations, or when no entry of the gradient with respect to the dimensionless raw leaves exceeds a
+        thousandth of the tolerance.
     max_steps
         Maximum number of steps; the default is 5,000 or 20 epochs, whichever is more. With L-BFGS or Newton's method,
         each iteration counts as a step, and the default is 1,000. For `TNNGP`, each round counts, and it is 30.

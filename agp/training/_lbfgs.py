@@ -28,8 +28,8 @@ from agp.updates import Adam, Update, check_rate
 
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")
 """The leaves that a restart draws at random; inducing inputs and q(u) start at their values in the model."""
-LAST_ITERATIONS = 20
-"""`Gain` compares the gain of this many iterations with its limit."""
+LAST_ITERATIONS, LAST_SHARE = 20, 0.3
+"""`Gain` compares the gain of this many iterations with its limit, on average over this share of all iterations."""
 PAIRS = 30
 """The number of last iterations from which the curvature is estimated."""
 IN_A_ROW = 2
@@ -68,8 +68,16 @@ class Curvature:
         return 0.5 * unit * float(slope @ LbfgsInvHessProduct(steps / unit, changes).matvec(slope))
 
 
+def last_iterations(done: int, /) -> int:
+    """Return the number of last iterations whose average gain decides, after `done` iterations.
+
+    Slow training gains by fits and starts, so a fixed number of iterations may gain little far from the optimum.
+    """
+    return max(LAST_ITERATIONS, int(LAST_SHARE * done))
+
+
 class Gain:
-    """A callback that ends L-BFGS when the last 20 iterations have gained less than `least`, in nats."""
+    """A callback that ends L-BFGS when 20 of the last iterations have gained less than `least` on average, in nats."""
 
     def __init__(self, least: float) -> None:
         self.least, self.converged, self.message = least, False, ""
@@ -78,10 +86,16 @@ class Gain:
 
     def __call__(self, seen: Progress) -> bool:
         self.bounds.append(float(seen.info["bound"]))
-        if len(self.bounds) > LAST_ITERATIONS and self.since(self.bounds[-1 - LAST_ITERATIONS :]) < self.least:
-            self.converged = True
-            self.message = f"the last {LAST_ITERATIONS} iterations gained less than {self.least:.2g} nats"
+        self.end_if_gains_are_below(self.least)
         return self.converged
+
+    def end_if_gains_are_below(self, least: float) -> None:
+        """End the training if 20 of the last iterations have gained less than `least` on average, in nats."""
+        last = last_iterations(len(self.bounds))
+        least = least * last / LAST_ITERATIONS
+        if len(self.bounds) > last and self.since(self.bounds[-1 - last :]) < least:
+            self.converged = True
+            self.message = f"the last {last} iterations gained less than {least:.2g} nats"
 
     def expected_steps(self, trace: Mapping[str, list[float]], most: float) -> float:
         """Return after how many iterations of a trace the rule is expected to end it."""
@@ -99,7 +113,7 @@ class PredictedGain(Gain):
 
     The tolerance is in nats. Rounding errors may hide gains below the tolerance itself. If the limit of steps ended the
     inner updates of most of the last 20 iterations, gradients are inexact, and predictions mean little. L-BFGS then
-    also ends when these iterations have gained less than `inexact`, in nats.
+    also ends when 20 of the last iterations have gained less than `inexact` on average, in nats.
     """
 
     def __init__(self, tolerance: float, inexact: float = 0.0) -> None:
@@ -120,10 +134,8 @@ class PredictedGain(Gain):
             self.converged = True
             self.message = f"the predicted gain is {predicted:.1e} nats, less than {self.least:.2g}"
         self.unfinished.append(seen.info["unfinished"])
-        inexact = len(self.bounds) > LAST_ITERATIONS and 2 * sum(self.unfinished) > LAST_ITERATIONS
-        if inexact and self.since(self.bounds[-1 - LAST_ITERATIONS :]) < self.inexact:
-            self.converged = True
-            self.message = f"the last {LAST_ITERATIONS} iterations gained less than {self.inexact:.2g} nats"
+        if 2 * sum(self.unfinished) > LAST_ITERATIONS:
+            self.end_if_gains_are_below(self.inexact)
         return self.converged
 
 

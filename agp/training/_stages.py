@@ -68,7 +68,7 @@ class _Stages:
         """Run L-BFGS until it has converged, and restart it once if rounding has ended a line search.
 
         If `few` is true, only few leaves move, and the curvature that L-BFGS sees predicts the gain. Otherwise, and if
-        gradients are inexact, the gain of the last 20 iterations decides.
+        gradients are inexact, the gain of the last iterations decides (see `last_iterations`).
         """
         count = observations_of(self.data)
         self.rule = PredictedGain(self.tolerance, self.tolerance * count) if few else Gain(self.tolerance * count)

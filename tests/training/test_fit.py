@@ -10,6 +10,8 @@ import pytest
 import agp
 from agp.errors import ConvergenceWarning, Interrupted, NoSignalWarning
 from agp.training._fit import _Slope
+from agp.training._lbfgs import Gain
+from agp.training._result import Progress
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, size=(200, 1))
@@ -276,3 +278,16 @@ def test_known_noise_that_is_too_small_is_not_called_a_lack_of_signal(scale):
     with pytest.warns(NoSignalWarning, match=said):
         found = agp.fit(agp.SGPR.from_data(X, y, num_inducing=8, **known), X, y)
     assert not found.learned
+
+
+def test_a_pause_does_not_end_slow_training():
+    """After many iterations, the average gain decides: 20 that gain little are not the end."""
+    rule, bound = Gain(0.3), 0.0
+    for gain in [*np.full(200, 0.03), *np.full(20, 0.001)]:
+        bound += gain
+        assert not rule(Progress(0, None, {"bound": bound}, 0.0))
+    while not rule(Progress(0, None, {"bound": bound}, 0.0)):
+        bound += 0.001
+    last = int(0.3 * len(rule.bounds))
+    assert 220 < len(rule.bounds) < 300
+    assert rule.message == f"the last {last} iterations gained less than {0.3 * last / 20:.2g} nats"

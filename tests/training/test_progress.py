@@ -4,6 +4,7 @@ import io
 import math
 import re
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -367,7 +368,8 @@ class Stops:
     [
         (stop_early, "the callback stop_early"),
         (Stops().after_three, "the callback after_three"),
-        (Stops(), "a callback"),
+        (Stops(), "the callback Stops"),
+        (partial(stop_early), "a callback"),
         (lambda seen: seen.step >= 3, "a callback"),
     ],
 )
