@@ -225,10 +225,14 @@ def _with_note(error: Any, trouble: Exception | None) -> Any:
 
 
 def check_updates(updates: Any) -> list[Update]:
-    """Return a list of updates; raise TypeError if `updates` is none, or if one of them is a class or has no `init`."""
-    if callable(updates) or not isinstance(updates, Iterable) or not all(callable(update) for update in updates):
+    """Return a list of updates. Raise TypeError or ValueError if there are none, or if one is no update."""
+    is_list = isinstance(updates, Iterable) and not callable(updates)
+    found = list(updates) if is_list else []
+    if not is_list or not all(map(callable, found)):
         raise TypeError(f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)].")
-    for i, update in enumerate(updates):
+    if not found:
+        raise ValueError("updates is empty; pass at least one update, such as Adam(0.01), or None for the usual ones.")
+    for i, update in enumerate(found):
         if isinstance(update, type):
             raise TypeError(f"updates[{i}] is a class; write {update.__name__}().")
         if not isinstance(update, Update):
@@ -236,7 +240,7 @@ def check_updates(updates: Any) -> list[Update]:
                 f"updates[{i}] is {update!r}, which has no method `init`; pass an object with `init(model)` and "
                 "`__call__(model, batch, state)`."
             )
-    return list(updates)
+    return found
 
 
 def _batch_size(model: Any, rows: int, batch_size: int | None) -> int:

@@ -316,6 +316,7 @@ def test_fit_takes_lists_of_updates():
         ({"updates": Adam(0.05)}, "must be a list of updates"),
         ({"updates": [Adam]}, r"updates\[0\] is a class; write Adam\(\)"),
         ({"updates": "adam"}, "must be a list of updates"),
+        ({"updates": []}, "updates is empty"),
         ({"updates": [Adam(0.05)], "frozen": "Z"}, "pass frozen to the updates"),
         ({"frozen": "kernel.lenthscale"}, "no parameter matches 'kernel.lenthscale'; did you mean"),
         (
