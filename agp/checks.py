@@ -240,11 +240,21 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
             f"X has {count_of(X.shape[0], 'row')}, but y has {y.shape[0]}; pass one target for each row of X."
         )
     if finite:
-        xp = backend_of(y).xp
-        known = xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y
-        several = y.ndim == 2 and y.shape[1] > 1 and not missing
-        check_finite("y", known, remedy=UNOBSERVED if several else REMOVE_ROWS_HINT)
+        _check_finite_targets(y, missing=missing)
     return as_columns(y)
+
+
+def _check_finite_targets(y: Array, *, missing: bool) -> None:
+    xp = backend_of(y).xp
+    known = xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y
+    several = y.ndim == 2 and y.shape[1] > 1 and not missing
+    check_finite("y", known, remedy=UNOBSERVED if several else REMOVE_ROWS_HINT)
+
+
+def check_support(likelihood: Any, y: Array) -> None:
+    """Raise ValueError unless targets y [N, K] are finite, or NaN if they may be missing, and in the support."""
+    _check_finite_targets(y, missing=likelihood.missing)
+    likelihood.check_targets(y)
 
 
 def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:

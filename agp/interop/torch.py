@@ -219,6 +219,10 @@ class GPModule(torch.nn.Module):
             If X and y do not fit the model, or if the model predicts from other data than X and y. Modules that store
             the data of models such as `GPR` do not accept inputs that depend on parameters, because the stored inputs
             would not follow.
+        ValueError
+            If a target is NaN, infinite or outside the support of the likelihood, such as a label that is no class. On
+            a GPU, the host waits for the targets, as it does for each factorisation. Inside `torch.func.vmap`, the
+            loss is NaN instead.
         """
         model = self._stored_model()
         batch = model._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)

@@ -148,6 +148,13 @@ class Model(ABC):
         If torch or JAX differentiates your program, ignore the pullback, because these libraries call it themselves
         (unless `gradient` is "autodiff").
 
+        Raises
+        ------
+        TypeError, ValueError
+            If X and y do not fit the model, or a target is not finite or outside the support of the likelihood, such as
+            a label that is no class. The host reads one or two numbers from the device to find such targets. Inside a
+            traced function, such as one of `jax.jit`, it cannot, and the bound and its gradient are NaN instead.
+
         Warns
         -----
         agp.errors.UntouchedWarning
