@@ -2,8 +2,9 @@
 """`GPModule`, a torch module that holds an agp model, for training with torch optimisers alone or in larger modules."""
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypeVar
 
 from agp import tree
 from agp.backend import backend_of
@@ -20,15 +21,35 @@ from agp.updates import Adam
 
 try:
     import torch
+    from torch.utils._pytree import tree_map
 except ImportError as error:
     raise ImportError(f"agp.interop.torch needs {missing_package_message('torch', 'torch')}.") from error
 
 __all__ = ["GPModule"]
 
 Tensor = torch.Tensor
+F = TypeVar("F", bound=Callable[..., Any])
 
 RAW = "raw_"
 """The prefix of the names of parameters, which are unconstrained."""
+LOW = (torch.float16, torch.bfloat16, torch.float32)
+"""The dtypes of networks under autocast."""
+
+
+def cast_under_autocast(method: F) -> F:
+    """Decorate a method of a module, so that under autocast its tensors get the dtype of the module's arrays."""
+
+    @wraps(method)
+    def run(self: "GPModule", *args: Any, **kwargs: Any) -> Any:
+        dtype = next(x.dtype for x in self._arrays().values() if x.is_floating_point())
+
+        def cast(x: Any) -> Any:
+            low = isinstance(x, Tensor) and x.dtype in LOW
+            return x.to(dtype) if low and torch.is_autocast_enabled(x.device.type) else x
+
+        return method(self, *tree_map(cast, args), **tree_map(cast, kwargs))
+
+    return run  # type: ignore[return-value]
 
 
 class GPModule(torch.nn.Module):
@@ -46,6 +67,10 @@ class GPModule(torch.nn.Module):
     With ``store_data=False``, a model such as `GPR` or `SGPR` does not store its data. `loss` and predictions take the
     training rows anew in each call, so a network can compute them, and its features are never out of date. The state
     then has no rows.
+
+    The module computes in its own dtype, also inside `torch.autocast`. There, inputs and targets of half or single
+    precision, such as features of the network, are converted to that dtype (as by torch's ``custom_fwd``). Elsewhere,
+    convert them yourself, as in ``module.loss(features.to(torch.float32), y)``; `agp.to_backend` copies constants.
 
     A q(u) in the form of pseudo-observations starts as in `agp.train` (`agp.training.initial_state`). The arrays of
     `model` are copied, so training does not change `model`.
@@ -130,6 +155,7 @@ class GPModule(torch.nn.Module):
         places = {key: key.rpartition(".") for key in self._keys.values()}
         return {key: getattr(self.get_submodule(path), field) for key, (path, _, field) in places.items()}
 
+    @cast_under_autocast
     def model(
         self,
         X: Tensor | None = None,
@@ -181,6 +207,7 @@ class GPModule(torch.nn.Module):
         raw = {name: arrays[key] for name, key in self._keys.items() if key != name}
         return tree.constrain(tree.with_leaves(self._outline, fixed), raw)
 
+    @cast_under_autocast
     @public(ignore="underflow")
     def loss(
         self,
@@ -241,6 +268,7 @@ class GPModule(torch.nn.Module):
         value = bound_of_batch(model, batch, gradient, memory=memory)[0]
         return -(value + log_prior(model)[0]) if model.priors else -value
 
+    @cast_under_autocast
     def forward(
         self,
         X: Tensor,

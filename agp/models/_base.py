@@ -241,8 +241,9 @@ class Model(ABC):
         Raises TypeError or ValueError if the shape, dtype or library of X [B, D] and y [B] or [B, K], or what is known
         of the rows, does not fit the model.
         """
-        check_inputs("X", X, finite=False)
-        check_test_inputs(X, self._width, *self._reference())
+        name, reference = self._reference()
+        check_inputs("X", X, reference, finite=False)
+        check_test_inputs(X, self._width, name, reference)
         self._check_parts()
         y = check_targets(X, y, finite=False)
         check_outputs(self.likelihood, y, self.outputs)

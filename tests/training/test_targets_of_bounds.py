@@ -48,7 +48,7 @@ def with_one(y, bad):
 
 
 def message(call):
-    with pytest.raises(ValueError) as found:
+    with pytest.raises(ValueError, match=r"\w; |found ") as found:
         call()
     return str(found.value)
 
