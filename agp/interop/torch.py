@@ -13,7 +13,7 @@ from agp.checks import check_model
 from agp.errors import missing_package_message
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Prediction
-from agp.priors import limits_of, log_prior
+from agp.priors import Limits, at_coordinates, limits_of, log_prior, to_coordinates
 from agp.random import generator
 from agp.repairs import public
 from agp.training import initial_state, kept_leaves, place_draws, strip_addresses, untouched_leaves
@@ -61,6 +61,12 @@ class GPModule(torch.nn.Module):
     data, and frozen parameters. `state_dict`, `load_state_dict`, `to` and `copy.deepcopy` therefore apply to the whole
     model.
 
+    Any optimiser keeps to the limits of parameters (`agp.priors.Between`), because the parameter of the module is then
+    a coordinate z without limits: the unconstrained value is z + log(1 + exp(low - z)) - log(1 + exp(z - high)), where
+    low and high are the limits of that value. A limit is approached, but not passed. A parameter whose value is a limit
+    could not leave it, so it starts inside: by at most 1 % of its value or, if it may be negative, of its unit. Limits
+    and the values of fixed entries are buffers with the prefixes ``low_`` and ``high_``.
+
     The classes, settings and sizes of the model are defined by the constructor, not by the state. The state records
     them, and `load_state_dict` raises a ValueError if they differ.
 
@@ -81,7 +87,7 @@ class GPModule(torch.nn.Module):
         An `agp.models.Model`. Its arrays are moved to torch if necessary.
     frozen
         One or several patterns of leaf names, such as ``"Z"`` or ``("Z", "likelihood.*")``. Matching leaves become
-        buffers.
+        buffers. Single entries, such as ``"kernel.lengthscale[0]"``, keep their values.
     store_data
         Whether the module stores the data of a model such as `GPR`. If false, `loss` uses its X and y as the data of
         the model, and predictions need ``data=(X, y)``.
@@ -95,8 +101,6 @@ class GPModule(torch.nn.Module):
         posteriors `Relaxed` and `Dual`. Only agp's own updates change these arrays. A torch optimiser calls no updates,
         and `loss` does not call them, because a loss must not change the state of a module. Such a model can be trained
         with `agp.train`, and then be held with ``frozen="*"``.
-    ValueError
-        If parameters have limits (`agp.priors.Between`), or single entries are fixed or frozen.
     ValueError
         If `store_data` is false, but the model stores no data, such as `SVGP`, or has an array for each row with which
         it was built, such as the actions of `CaGP`.
@@ -125,13 +129,14 @@ class GPModule(torch.nn.Module):
         moving = Adam(frozen=frozen)
         moving.init(model)  # checks the patterns and the priors
         _check_untouched(model, moving)
-        _check_limits(model, moving)
         model = initial_state(model, kept_leaves(model, [moving]))
         trained = moving.moves(model).leaves
-        self._keys = {name: _raw_key(name) if name in trained else name for name in tree.leaves(model)}
+        entries = tuple(pattern for pattern in moving.frozen if tree.whole_pattern(pattern) != pattern)
+        limits = {name: ends for name, ends in limits_of(model, entries).items() if name in trained}
+        self._keys = {name: _key_with(RAW, name) if name in trained else name for name in tree.leaves(model)}
         self._has_draws = any(model._draws(generator(0), 1))
         classes = {path: type(node).__name__ for path, node in tree.nodes(model, object).items()}
-        leaves, raw = tree.leaves(model), tree.unconstrain(model)
+        leaves, raw = tree.leaves(model), to_coordinates(model, limits)
         for name, key in self._keys.items():
             *path, field = key.split(".")
             part = self._part_at(path, classes)
@@ -139,6 +144,9 @@ class GPModule(torch.nn.Module):
                 part.register_parameter(field, torch.nn.Parameter(_copy(raw[name])))
             else:
                 part.register_buffer(field, _copy(leaves[name]))
+            for end, x in limits[name]._asdict().items() if name in limits else ():
+                part.register_buffer(f"{end}_{name.rpartition('.')[2]}", _copy(x))
+        self._limits = {name: _text_of_limits(ends) for name, ends in limits.items()}
         self._outline = tree.with_leaves(model, dict.fromkeys(leaves, torch.empty(0)))
 
     def _part_at(self, path: list[str], classes: dict[str, str]) -> torch.nn.Module:
@@ -151,8 +159,9 @@ class GPModule(torch.nn.Module):
         return part
 
     def _arrays(self) -> dict[str, Tensor]:
-        """Return the parameters and buffers that hold the leaves, by key."""
-        places = {key: key.rpartition(".") for key in self._keys.values()}
+        """Return the parameters and buffers that hold the leaves and the limits, by key."""
+        ends = [_key_with(f"{end}_", name) for name in self._limits for end in Limits._fields]
+        places = {key: key.rpartition(".") for key in (*self._keys.values(), *ends)}
         return {key: getattr(self.get_submodule(path), field) for key, (path, _, field) in places.items()}
 
     @cast_under_autocast
@@ -205,7 +214,10 @@ class GPModule(torch.nn.Module):
         arrays = self._arrays()
         fixed = {name: arrays[key] for name, key in self._keys.items() if key == name}
         raw = {name: arrays[key] for name, key in self._keys.items() if key != name}
-        return tree.constrain(tree.with_leaves(self._outline, fixed), raw)
+        limits = {
+            name: Limits(*(arrays[_key_with(f"{end}_", name)] for end in Limits._fields)) for name in self._limits
+        }
+        return at_coordinates(tree.with_leaves(self._outline, fixed), raw, limits)
 
     @cast_under_autocast
     @public(ignore="underflow")
@@ -318,6 +330,7 @@ class GPModule(torch.nn.Module):
 
     def _structure(self) -> dict[str, str]:
         settings = {path: strip_addresses(text) for path, text in tree.settings(self._outline).items()}
+        settings |= {f"the limits of {name}": text for name, text in self._limits.items()}
         return settings | {key: f"an array {list(x.shape)}" for key, x in self._arrays().items()}
 
     def extra_repr(self) -> str:
@@ -336,9 +349,16 @@ class _Part(torch.nn.Module):
         return self._name
 
 
-def _raw_key(name: str) -> str:
+def _key_with(prefix: str, name: str) -> str:
     path, dot, field = name.rpartition(".")
-    return path + dot + RAW + field
+    return path + dot + prefix + field
+
+
+def _text_of_limits(limits: Limits) -> str:
+    """Return the limits of a leaf as text, without the values of fixed entries, which are part of the state."""
+    pairs = list(zip(*(end.reshape(-1).tolist() for end in limits), strict=True))
+    texts = ["fixed" if low == high else f"between {low:g} and {high:g}" for low, high in pairs]
+    return texts[0] if len(set(texts)) == 1 else str(texts)
 
 
 def _copy(x: Tensor) -> Tensor:
@@ -362,16 +382,6 @@ def _without_rows(model: Any) -> Any:
     held = model._held_rows()
     X = model._reference()[1]
     return model._replace_data(Batch(held.get("X", X)[:0], held.get("y", X)[:0]))
-
-
-def _check_limits(model: Any, moving: Adam) -> None:
-    """Raise ValueError if trained leaves have limits, which torch optimisers do not respect."""
-    entries = tuple(pattern for pattern in tree.patterns(moving.frozen) if tree.whole_pattern(pattern) != pattern)
-    if limited := sorted(limits_of(model, entries).keys() & moving.moves(model).leaves):
-        raise ValueError(
-            f"torch optimisers do not respect the limits of {', '.join(limited)}; replace them by priors that are "
-            "densities, fix whole leaves by frozen=, or train the model with agp.fit."
-        )
 
 
 def _check_untouched(model: Any, moving: Adam) -> None:

@@ -23,7 +23,8 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.priors._limits import check_fixed, describe_limits, fixed_entries, held_leaves, limits_of, restrict
+from agp.priors._intervals import at_coordinates, to_coordinates
+from agp.priors._limits import Limits, check_fixed, describe_limits, fixed_entries, held_leaves, limits_of, restrict
 from agp.priors._model import (
     Priors,
     as_priors,
