@@ -2,7 +2,7 @@
 """`GPModule`, a torch module that holds an agp model, for training with torch optimisers alone or in larger modules."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -24,6 +24,8 @@ try:
     from torch.utils._pytree import tree_map
 except ImportError as error:
     raise ImportError(f"agp.interop.torch needs {missing_package_message('torch', 'torch')}.") from error
+
+from agp.interop._torch_values import new_values, text_of_limits
 
 __all__ = ["GPModule"]
 
@@ -146,7 +148,7 @@ class GPModule(torch.nn.Module):
                 part.register_buffer(field, _copy(leaves[name]))
             for end, x in limits[name]._asdict().items() if name in limits else ():
                 part.register_buffer(f"{end}_{name.rpartition('.')[2]}", _copy(x))
-        self._limits = {name: _text_of_limits(ends) for name, ends in limits.items()}
+        self._limits = {name: text_of_limits(ends) for name, ends in limits.items()}
         self._outline = tree.with_leaves(model, dict.fromkeys(leaves, torch.empty(0)))
 
     def _part_at(self, path: list[str], classes: dict[str, str]) -> torch.nn.Module:
@@ -214,10 +216,12 @@ class GPModule(torch.nn.Module):
         arrays = self._arrays()
         fixed = {name: arrays[key] for name, key in self._keys.items() if key == name}
         raw = {name: arrays[key] for name, key in self._keys.items() if key != name}
-        limits = {
-            name: Limits(*(arrays[_key_with(f"{end}_", name)] for end in Limits._fields)) for name in self._limits
-        }
-        return at_coordinates(tree.with_leaves(self._outline, fixed), raw, limits)
+        return at_coordinates(tree.with_leaves(self._outline, fixed), raw, self._limits_of(arrays))
+
+    def _limits_of(self, arrays: Mapping[str, Tensor]) -> dict[str, Limits]:
+        """Return the limits of trained leaves, from the arrays of the module."""
+        ends = {name: [arrays[_key_with(f"{end}_", name)] for end in Limits._fields] for name in self._limits}
+        return {name: Limits(*x) for name, x in ends.items()}
 
     @cast_under_autocast
     @public(ignore="underflow")
@@ -310,7 +314,58 @@ class GPModule(torch.nn.Module):
             X, observed=observed, offset=offset, noise=noise, memory=memory
         )
 
-    # -- state ------------------------------------------------------------------------------------------------------
+    @cast_under_autocast
+    def log_density(
+        self,
+        X: Tensor,
+        y: Tensor,
+        /,
+        *,
+        data: tuple[Tensor, Tensor] | None = None,
+        offset: Tensor | None = None,
+        noise: Tensor | None = None,
+        memory: float | None = None,
+    ) -> Tensor:
+        """Compute the log densities [N] of targets y at X, which need not be training rows.
+
+        Minus their mean is the NLPD, as in ``agp.metrics.nlpd(module.log_density(X, y))``.
+
+        Parameters
+        ----------
+        X, y, offset, noise, memory
+            As in `agp.Predictor.log_density`.
+        data
+            As in `forward`.
+        """
+        return self.model(*(() if data is None else data)).log_density(X, y, offset=offset, noise=noise, memory=memory)
+
+    # -- values and state ------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def set_values(self, values: Mapping[str, Any], /) -> None:
+        """Set parameters of the model, trained or frozen, in place.
+
+        Parameters
+        ----------
+        values
+            Numbers or arrays by name, as in ``{"kernel.lengthscale": [0.5, 2.0], "noise_variance": 0.1}``, in the units
+            of the model. Names are patterns as for `frozen`: they match the ends of names, and may name single entries.
+            A number is used for all entries. Later names override earlier ones.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a name matches no parameter, or a value has another shape or is outside the constraint or the limits of
+            the parameter. The module then does not change.
+        """
+        arrays, model = self._arrays(), self._stored_model()
+        limits = self._limits_of(arrays)
+        new = new_values(model, values, self._keys, limits)
+        raw = to_coordinates(tree.with_leaves(model, new), limits)
+        if zero := [name for name in new if self._keys[name] != name and not bool(raw[name].isfinite().all())]:
+            raise ValueError(f"{zero[0]} is trained, so it cannot be set to zero; build the module with frozen=.")
+        for name, x in new.items():
+            arrays[self._keys[name]].copy_(x if self._keys[name] == name else raw[name])
 
     def get_extra_state(self) -> Tensor:
         """Return the classes and settings of the model and the shapes of its arrays, as JSON in an array of bytes."""
@@ -352,13 +407,6 @@ class _Part(torch.nn.Module):
 def _key_with(prefix: str, name: str) -> str:
     path, dot, field = name.rpartition(".")
     return path + dot + prefix + field
-
-
-def _text_of_limits(limits: Limits) -> str:
-    """Return the limits of a leaf as text, without the values of fixed entries, which are part of the state."""
-    pairs = list(zip(*(end.reshape(-1).tolist() for end in limits), strict=True))
-    texts = ["fixed" if low == high else f"between {low:g} and {high:g}" for low, high in pairs]
-    return texts[0] if len(set(texts)) == 1 else str(texts)
 
 
 def _copy(x: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from agp.priors._limits import Limits
 T = TypeVar("T")
 
 MARGIN = 1e-2
-"""The distance from limits to which raw leaves are moved, where coordinates would be infinite. For a positive parameter,
-it is at most 1 % of its value, and for a real one 1 % of its unit. It is at most a tenth of the interval."""
+"""The distance from limits to which raw leaves are moved, where coordinates would be infinite. It is at most a tenth of
+the interval. A positive parameter changes by at most 1 % of its value, and a real one by at most 1 % of its unit."""
 
 
 def to_coordinates(model: Any, limits: Mapping[str, Limits], /) -> dict[str, Array]:
