@@ -27,7 +27,7 @@ def new_values(
             raise ValueError(tree.no_match_message(pattern, leaves))
         for name, entries in places.items():
             if entries and name in kept:
-                new[name] = _with_entries(name, new.get(name, leaves[name].value), entries, value)
+                new[name] = _with_entries(name, new[name] if name in new else leaves[name].value, entries, value)
     for name, x in new.items():
         _check_value(leaves[name], x, limits.get(name))
     return new
