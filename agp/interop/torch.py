@@ -114,6 +114,8 @@ class GPModule(torch.nn.Module):
     >>> module = GPModule(agp.SVGP.from_data(X, y, posterior="whitened"))
     >>> optimiser = torch.optim.Adam(module.parameters(), lr=0.02)
     >>> module.loss(X, y).backward()
+    >>> module.set_values({"kernel.lengthscale": 0.5})
+    >>> held_out = agp.metrics.nlpd(module.log_density(X_new, y_new))
 
     A model whose data are features of a network:
 
