@@ -128,10 +128,10 @@ def validity(likelihood: Any, y: Array) -> Array | None:
     For traced targets, return a factor of the bound (0-d): 1, or NaN if a target is not valid. Otherwise return None.
     """
     B = backend_of(y)
-    if B.is_concrete(y):
+    valid = B.xp.all(likelihood.in_support(y))
+    if B.is_concrete(valid):  # while JAX traces a function, results for concrete targets are traced, too
         check_support(likelihood, y)
         return None
-    valid = B.xp.all(likelihood.in_support(y))
     return B.xp.where(valid, *(asarray_like(x, y) for x in (1.0, math.nan)))
 
 
