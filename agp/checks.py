@@ -131,12 +131,13 @@ def check_positive(name: str, value: Any) -> float:
     raise ValueError(f"{name} is {shown}, but must be a finite number above zero.")
 
 
-def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
+def _check_array(name: str, x: Array, ndim: tuple[int, ...], beside: Array | None = None) -> None:
+    """Check the dtype and shape of x. The message recommends the dtype of the array `beside`, or the widest one."""
     check_array_type(name, x)
     B = backend_of(x)
     if x.dtype not in (B.xp.float32, B.xp.float64):
         raise TypeError(
-            f"{name} has dtype {x.dtype}, but must be float64 or float32; pass {_conversion_hint(name, x)}."
+            f"{name} has dtype {x.dtype}, but must be float64 or float32; pass {_conversion_hint(name, x, beside)}."
         )
     if x.ndim not in ndim:
         expected = " or ".join(f"{n}-dimensional" for n in ndim)
@@ -147,16 +148,15 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
         raise ValueError(f"{name} has chunks of unknown length; call {name}.compute_chunk_sizes() first.")
 
 
-def _conversion_hint(name: str, x: Any) -> str:
-    """Return code that converts the array x to floats on the same device."""
+def _conversion_hint(name: str, x: Any, beside: Array | None) -> str:
+    """Return code that converts the array x to floats on the same device, with the dtype of `beside` if it is given."""
     B = backend_of(x)
     if "complex" in str(x.dtype):
         return "its real part"
-    if B.name == "numpy":
-        return f'{name}.astype("float64")'
-    widest, device = str(B.widest_float(x)).rpartition(".")[2], B.device_name(x)
-    place = f', device="{device}"' if device not in ("", "cpu") else ""
-    return f'agp.to_backend({name}, "{B.name}", dtype="{widest}"{place})'
+    wanted = B.widest_float(x)
+    if beside is not None and backend_of(beside) is B and beside.dtype in (B.xp.float32, B.xp.float64):
+        wanted = beside.dtype
+    return B.conversion(name, x, str(wanted).rpartition(".")[2])
 
 
 def check_model(model: Any) -> None:
@@ -210,9 +210,12 @@ def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> No
     raise NonFiniteError(f"{what} {', '.join(bad)} {'is' if len(bad) == 1 else 'are'} not finite in {dtype}; {remedy}.")
 
 
-def check_inputs(name: str, X: Array, *, finite: bool = True) -> None:
-    """Raise a TypeError or ValueError unless X is a non-empty, finite, floating-point array [N, D]."""
-    _check_array(name, X, (2,))
+def check_inputs(name: str, X: Array, beside: Array | None = None, *, finite: bool = True) -> None:
+    """Raise a TypeError or ValueError unless X is a non-empty, finite, floating-point array [N, D].
+
+    The message recommends the dtype of the array `beside`.
+    """
+    _check_array(name, X, (2,), beside)
     if finite:
         check_finite(name, X)
 
@@ -233,23 +236,33 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
 
     Raise a TypeError or ValueError unless they are finite and fit X [N, D]. If `missing` is true, they may be NaN.
     """
-    _check_array("y", y, (1, 2))
+    _check_array("y", y, (1, 2), X)
     check_like("y", y, "X", X)
     if y.shape[0] != X.shape[0]:
         raise ValueError(
             f"X has {count_of(X.shape[0], 'row')}, but y has {y.shape[0]}; pass one target for each row of X."
         )
     if finite:
-        xp = backend_of(y).xp
-        known = xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y
-        several = y.ndim == 2 and y.shape[1] > 1 and not missing
-        check_finite("y", known, remedy=UNOBSERVED if several else REMOVE_ROWS_HINT)
+        _check_finite_targets(y, missing=missing)
     return as_columns(y)
+
+
+def _check_finite_targets(y: Array, *, missing: bool) -> None:
+    xp = backend_of(y).xp
+    known = xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y
+    several = y.ndim == 2 and y.shape[1] > 1 and not missing
+    check_finite("y", known, remedy=UNOBSERVED if several else REMOVE_ROWS_HINT)
+
+
+def check_support(likelihood: Any, y: Array) -> None:
+    """Raise ValueError unless targets y [N, K] are finite, or NaN if they may be missing, and in the support."""
+    _check_finite_targets(y, missing=likelihood.missing)
+    likelihood.check_targets(y)
 
 
 def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
     """Return the weights [N]. Raise a TypeError or ValueError unless they are positive and finite, and fit X [N, D]."""
-    _check_array("weights", weights, (1,))
+    _check_array("weights", weights, (1,), X)
     check_like("weights", weights, "X", X)
     if weights.shape[0] != X.shape[0]:
         raise ValueError(
@@ -347,7 +360,7 @@ def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None
     check_array_type("X", X)
     if X.ndim > 2 and 0 in X.shape:
         raise ValueError(f"X has shape {tuple(X.shape)}, but must have at least one row and one column.")
-    check_inputs("X", X if X.ndim <= 2 else X[(*(0,) * (X.ndim - 2), ...)], finite=False)
+    check_inputs("X", X if X.ndim <= 2 else X[(*(0,) * (X.ndim - 2), ...)], reference, finite=False)
     check_like("X", X, name, reference)
     if X.shape[-1] != width:
         columns = count_of(X.shape[-1], "column")

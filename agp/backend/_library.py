@@ -108,6 +108,15 @@ class Library(ABC):
         found = self.xp.__array_namespace_info__().dtypes(device=x.device, kind="real floating")
         return found.get("float64", x.dtype)
 
+    def conversion(self, name: str, x: Array, dtype: str, /) -> str:
+        """Code that converts the array x, which has this name, to a dtype on its device; error messages show it.
+
+        Users may put it into programs that are differentiated, so it should keep gradients if the library has them.
+        """
+        device = self.device_name(x)
+        place = f', device="{device}"' if device not in ("", "cpu") else ""
+        return f'agp.to_backend({name}, "{self.name}", dtype="{dtype}"{place})'
+
     @abstractmethod
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         """Copy a host array to an array of this library on the named device; by default, the dtype is kept."""
@@ -182,7 +191,8 @@ class Library(ABC):
         """Context manager with the library and thread settings for computations on the device of x.
 
         If the library has a current device, the context sets it to the device of x. Products are computed in the
-        precision of their dtype, unless the user has chosen a lower precision. On a CPU, thread pools are limited to
-        one thread. The user's settings are restored on exit. If the context changes a setting, `needs_context` is True.
+        precision of their dtype, unless the user has chosen a lower precision; torch's autocast is off. On a CPU,
+        thread pools are limited to one thread. The user's settings are restored on exit. If the context changes a
+        setting, `needs_context` is True.
         """
         return contextlib.nullcontext()

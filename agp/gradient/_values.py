@@ -1,12 +1,13 @@
 """Value and gradient of training objectives; closed-form gradients of bounds within torch or JAX programs."""
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.bounds import Batch
-from agp.checks import check_model, check_results
+from agp.checks import check_model, check_results, check_support
 from agp.errors import BackendError
 from agp.priors import log_prior
 from agp.repairs import public, speculate
@@ -52,6 +53,8 @@ def value_and_gradient(
 
     Raises
     ------
+    ValueError
+        If a target is not finite, or outside the support of the likelihood, as in `agp.models.Model.bound`.
     agp.errors.NonFiniteError
         If the objective or its gradient is NaN or infinite. Inside a traced function, the values are not checked.
 
@@ -74,7 +77,10 @@ def value_and_gradient(
     check_model(model)
     batch = model._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)
     check_mode(X, gradient)
+    valid = validity(model.likelihood, batch.y)
     (bound, slopes), _ = speculate(lambda: gradient_of_batch(model, batch, gradient, memory=memory), X)
+    if valid is not None:
+        bound, slopes = valid * bound, {name: valid * x for name, x in slopes.items()}
     remedy = "try standardised data, other parameters, more jitter or float64"
     check_results("the", {"bound": bound}, remedy)
     check_results("the gradient with respect to", slopes, remedy)
@@ -106,11 +112,27 @@ def gradient_of_batch(
 def bound_of_batch(
     model: Any, batch: Batch, gradient: GradientMode, *, memory: float | None = None
 ) -> tuple[Array, Pullback]:
-    """Compute `agp.models.Model.bound` for a batch that has been checked."""
+    """Compute `agp.models.Model.bound` for a batch of valid shapes, and check the values of its targets."""
     check_mode(batch.X, gradient)
+    valid = validity(model.likelihood, batch.y)
     if gradient == "autodiff":
-        return model._objective(batch, memory=memory)
-    return _with_adjoint(lambda model, x: model._objective(x, memory=memory), model, batch)
+        value, pullback = model._objective(batch, memory=memory)
+    else:
+        value, pullback = _with_adjoint(lambda model, x: model._objective(x, memory=memory), model, batch)
+    return (value, pullback) if valid is None else (valid * value, lambda bar=1.0: pullback(valid * bar))
+
+
+def validity(likelihood: Any, y: Array) -> Array | None:
+    """Raise ValueError unless targets y [N, K] are finite and in the support.
+
+    For traced targets, return a factor of the bound (0-d): 1, or NaN if a target is not valid. Otherwise return None.
+    """
+    B = backend_of(y)
+    valid = B.xp.all(likelihood.in_support(y))
+    if B.is_concrete(valid):  # while JAX traces a function, results for concrete targets are traced, too
+        check_support(likelihood, y)
+        return None
+    return B.xp.where(valid, *(asarray_like(x, y) for x in (1.0, math.nan)))
 
 
 def _with_adjoint(

@@ -2,8 +2,9 @@
 """`GPModule`, a torch module that holds an agp model, for training with torch optimisers alone or in larger modules."""
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
 
 from agp import tree
 from agp.backend import backend_of
@@ -12,7 +13,7 @@ from agp.checks import check_model
 from agp.errors import missing_package_message
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Prediction
-from agp.priors import limits_of, log_prior
+from agp.priors import Limits, at_coordinates, limits_of, log_prior, to_coordinates
 from agp.random import generator
 from agp.repairs import public
 from agp.training import initial_state, kept_leaves, place_draws, strip_addresses, untouched_leaves
@@ -20,15 +21,37 @@ from agp.updates import Adam
 
 try:
     import torch
+    from torch.utils._pytree import tree_map
 except ImportError as error:
     raise ImportError(f"agp.interop.torch needs {missing_package_message('torch', 'torch')}.") from error
+
+from agp.interop._torch_values import new_values, text_of_limits
 
 __all__ = ["GPModule"]
 
 Tensor = torch.Tensor
+F = TypeVar("F", bound=Callable[..., Any])
 
 RAW = "raw_"
 """The prefix of the names of parameters, which are unconstrained."""
+LOW = (torch.float16, torch.bfloat16, torch.float32)
+"""The dtypes of networks under autocast."""
+
+
+def cast_under_autocast(method: F) -> F:
+    """Decorate a method of a module, so that under autocast its tensors get the dtype of the module's arrays."""
+
+    @wraps(method)
+    def run(self: "GPModule", *args: Any, **kwargs: Any) -> Any:
+        dtype = next(x.dtype for x in self._arrays().values() if x.is_floating_point())
+
+        def cast(x: Any) -> Any:
+            low = isinstance(x, Tensor) and x.dtype in LOW
+            return x.to(dtype) if low and torch.is_autocast_enabled(x.device.type) else x
+
+        return method(self, *tree_map(cast, args), **tree_map(cast, kwargs))
+
+    return run  # type: ignore[return-value]
 
 
 class GPModule(torch.nn.Module):
@@ -40,12 +63,22 @@ class GPModule(torch.nn.Module):
     data, and frozen parameters. `state_dict`, `load_state_dict`, `to` and `copy.deepcopy` therefore apply to the whole
     model.
 
+    Any optimiser keeps to the limits of parameters (`agp.priors.Between`), because the parameter of the module is then
+    a coordinate z without limits: the unconstrained value is z + log(1 + exp(low - z)) - log(1 + exp(z - high)), where
+    low and high are the limits of that value. A limit is approached, but not passed. A parameter whose value is a limit
+    could not leave it, so it starts inside: by at most 1 % of its value or, if it may be negative, of its unit. Limits
+    and the values of fixed entries are buffers with the prefixes ``low_`` and ``high_``.
+
     The classes, settings and sizes of the model are defined by the constructor, not by the state. The state records
     them, and `load_state_dict` raises a ValueError if they differ.
 
     With ``store_data=False``, a model such as `GPR` or `SGPR` does not store its data. `loss` and predictions take the
     training rows anew in each call, so a network can compute them, and its features are never out of date. The state
     then has no rows.
+
+    The module computes in its own dtype, also inside `torch.autocast`. There, inputs and targets of half or single
+    precision, such as features of the network, are converted to that dtype (as by torch's ``custom_fwd``). Elsewhere,
+    convert them yourself, as in ``module.loss(features.to(torch.float32), y)``; `agp.to_backend` copies constants.
 
     A q(u) in the form of pseudo-observations starts as in `agp.train` (`agp.training.initial_state`). The arrays of
     `model` are copied, so training does not change `model`.
@@ -56,7 +89,7 @@ class GPModule(torch.nn.Module):
         An `agp.models.Model`. Its arrays are moved to torch if necessary.
     frozen
         One or several patterns of leaf names, such as ``"Z"`` or ``("Z", "likelihood.*")``. Matching leaves become
-        buffers.
+        buffers. Single entries, such as ``"kernel.lengthscale[0]"``, keep their values.
     store_data
         Whether the module stores the data of a model such as `GPR`. If false, `loss` uses its X and y as the data of
         the model, and predictions need ``data=(X, y)``.
@@ -71,8 +104,6 @@ class GPModule(torch.nn.Module):
         and `loss` does not call them, because a loss must not change the state of a module. Such a model can be trained
         with `agp.train`, and then be held with ``frozen="*"``.
     ValueError
-        If parameters have limits (`agp.priors.Between`), or single entries are fixed or frozen.
-    ValueError
         If `store_data` is false, but the model stores no data, such as `SVGP`, or has an array for each row with which
         it was built, such as the actions of `CaGP`.
 
@@ -83,6 +114,8 @@ class GPModule(torch.nn.Module):
     >>> module = GPModule(agp.SVGP.from_data(X, y, posterior="whitened"))
     >>> optimiser = torch.optim.Adam(module.parameters(), lr=0.02)
     >>> module.loss(X, y).backward()
+    >>> module.set_values({"kernel.lengthscale": 0.5})
+    >>> held_out = agp.metrics.nlpd(module.log_density(X_new, y_new))
 
     A model whose data are features of a network:
 
@@ -100,13 +133,14 @@ class GPModule(torch.nn.Module):
         moving = Adam(frozen=frozen)
         moving.init(model)  # checks the patterns and the priors
         _check_untouched(model, moving)
-        _check_limits(model, moving)
         model = initial_state(model, kept_leaves(model, [moving]))
         trained = moving.moves(model).leaves
-        self._keys = {name: _raw_key(name) if name in trained else name for name in tree.leaves(model)}
+        entries = tuple(pattern for pattern in moving.frozen if tree.whole_pattern(pattern) != pattern)
+        limits = {name: ends for name, ends in limits_of(model, entries).items() if name in trained}
+        self._keys = {name: _key_with(RAW, name) if name in trained else name for name in tree.leaves(model)}
         self._has_draws = any(model._draws(generator(0), 1))
         classes = {path: type(node).__name__ for path, node in tree.nodes(model, object).items()}
-        leaves, raw = tree.leaves(model), tree.unconstrain(model)
+        leaves, raw = tree.leaves(model), to_coordinates(model, limits)
         for name, key in self._keys.items():
             *path, field = key.split(".")
             part = self._part_at(path, classes)
@@ -114,6 +148,9 @@ class GPModule(torch.nn.Module):
                 part.register_parameter(field, torch.nn.Parameter(_copy(raw[name])))
             else:
                 part.register_buffer(field, _copy(leaves[name]))
+            for end, x in limits[name]._asdict().items() if name in limits else ():
+                part.register_buffer(f"{end}_{name.rpartition('.')[2]}", _copy(x))
+        self._limits = {name: text_of_limits(ends) for name, ends in limits.items()}
         self._outline = tree.with_leaves(model, dict.fromkeys(leaves, torch.empty(0)))
 
     def _part_at(self, path: list[str], classes: dict[str, str]) -> torch.nn.Module:
@@ -126,10 +163,12 @@ class GPModule(torch.nn.Module):
         return part
 
     def _arrays(self) -> dict[str, Tensor]:
-        """Return the parameters and buffers that hold the leaves, by key."""
-        places = {key: key.rpartition(".") for key in self._keys.values()}
+        """Return the parameters and buffers that hold the leaves and the limits, by key."""
+        ends = [_key_with(f"{end}_", name) for name in self._limits for end in Limits._fields]
+        places = {key: key.rpartition(".") for key in (*self._keys.values(), *ends)}
         return {key: getattr(self.get_submodule(path), field) for key, (path, _, field) in places.items()}
 
+    @cast_under_autocast
     def model(
         self,
         X: Tensor | None = None,
@@ -179,8 +218,14 @@ class GPModule(torch.nn.Module):
         arrays = self._arrays()
         fixed = {name: arrays[key] for name, key in self._keys.items() if key == name}
         raw = {name: arrays[key] for name, key in self._keys.items() if key != name}
-        return tree.constrain(tree.with_leaves(self._outline, fixed), raw)
+        return at_coordinates(tree.with_leaves(self._outline, fixed), raw, self._limits_of(arrays))
 
+    def _limits_of(self, arrays: Mapping[str, Tensor]) -> dict[str, Limits]:
+        """Return the limits of trained leaves, from the arrays of the module."""
+        ends = {name: [arrays[_key_with(f"{end}_", name)] for end in Limits._fields] for name in self._limits}
+        return {name: Limits(*x) for name, x in ends.items()}
+
+    @cast_under_autocast
     @public(ignore="underflow")
     def loss(
         self,
@@ -219,6 +264,10 @@ class GPModule(torch.nn.Module):
             If X and y do not fit the model, or if the model predicts from other data than X and y. Modules that store
             the data of models such as `GPR` do not accept inputs that depend on parameters, because the stored inputs
             would not follow.
+        ValueError
+            If a target is NaN, infinite or outside the support of the likelihood, such as a label that is no class. On
+            a GPU, the host waits for the targets, as it does for each factorisation. Inside `torch.func.vmap`, the
+            loss is NaN instead.
         """
         model = self._stored_model()
         batch = model._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)
@@ -237,6 +286,7 @@ class GPModule(torch.nn.Module):
         value = bound_of_batch(model, batch, gradient, memory=memory)[0]
         return -(value + log_prior(model)[0]) if model.priors else -value
 
+    @cast_under_autocast
     def forward(
         self,
         X: Tensor,
@@ -266,7 +316,58 @@ class GPModule(torch.nn.Module):
             X, observed=observed, offset=offset, noise=noise, memory=memory
         )
 
-    # -- state ------------------------------------------------------------------------------------------------------
+    @cast_under_autocast
+    def log_density(
+        self,
+        X: Tensor,
+        y: Tensor,
+        /,
+        *,
+        data: tuple[Tensor, Tensor] | None = None,
+        offset: Tensor | None = None,
+        noise: Tensor | None = None,
+        memory: float | None = None,
+    ) -> Tensor:
+        """Compute the log densities [N] of targets y at X, which need not be training rows.
+
+        Minus their mean is the NLPD, as in ``agp.metrics.nlpd(module.log_density(X, y))``.
+
+        Parameters
+        ----------
+        X, y, offset, noise, memory
+            As in `agp.Predictor.log_density`.
+        data
+            As in `forward`.
+        """
+        return self.model(*(() if data is None else data)).log_density(X, y, offset=offset, noise=noise, memory=memory)
+
+    # -- values and state ------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def set_values(self, values: Mapping[str, Any], /) -> None:
+        """Set parameters of the model, trained or frozen, in place.
+
+        Parameters
+        ----------
+        values
+            Numbers or arrays by name, as in ``{"kernel.lengthscale": [0.5, 2.0], "noise_variance": 0.1}``, in the units
+            of the model. Names are patterns as for `frozen`: they match the ends of names, and may name single entries.
+            A number is used for all entries. Later names override earlier ones.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a name matches no parameter, or a value has another shape or is outside the constraint or the limits of
+            the parameter. The module then does not change.
+        """
+        arrays, model = self._arrays(), self._stored_model()
+        limits = self._limits_of(arrays)
+        new = new_values(model, values, self._keys, limits)
+        raw = to_coordinates(tree.with_leaves(model, new), limits)
+        if zero := [name for name in new if self._keys[name] != name and not bool(raw[name].isfinite().all())]:
+            raise ValueError(f"{zero[0]} is trained, so it cannot be set to zero; build the module with frozen=.")
+        for name, x in new.items():
+            arrays[self._keys[name]].copy_(x if self._keys[name] == name else raw[name])
 
     def get_extra_state(self) -> Tensor:
         """Return the classes and settings of the model and the shapes of its arrays, as JSON in an array of bytes."""
@@ -286,6 +387,7 @@ class GPModule(torch.nn.Module):
 
     def _structure(self) -> dict[str, str]:
         settings = {path: strip_addresses(text) for path, text in tree.settings(self._outline).items()}
+        settings |= {f"the limits of {name}": text for name, text in self._limits.items()}
         return settings | {key: f"an array {list(x.shape)}" for key, x in self._arrays().items()}
 
     def extra_repr(self) -> str:
@@ -304,9 +406,9 @@ class _Part(torch.nn.Module):
         return self._name
 
 
-def _raw_key(name: str) -> str:
+def _key_with(prefix: str, name: str) -> str:
     path, dot, field = name.rpartition(".")
-    return path + dot + RAW + field
+    return path + dot + prefix + field
 
 
 def _copy(x: Tensor) -> Tensor:
@@ -330,16 +432,6 @@ def _without_rows(model: Any) -> Any:
     held = model._held_rows()
     X = model._reference()[1]
     return model._replace_data(Batch(held.get("X", X)[:0], held.get("y", X)[:0]))
-
-
-def _check_limits(model: Any, moving: Adam) -> None:
-    """Raise ValueError if trained leaves have limits, which torch optimisers do not respect."""
-    entries = tuple(pattern for pattern in tree.patterns(moving.frozen) if tree.whole_pattern(pattern) != pattern)
-    if limited := sorted(limits_of(model, entries).keys() & moving.moves(model).leaves):
-        raise ValueError(
-            f"torch optimisers do not respect the limits of {', '.join(limited)}; replace them by priors that are "
-            "densities, fix whole leaves by frozen=, or train the model with agp.fit."
-        )
 
 
 def _check_untouched(model: Any, moving: Adam) -> None:

@@ -430,6 +430,15 @@ class Likelihood(tree.Part, ABC):
     def check_targets(self, y: Array, /) -> None:
         """Raise ValueError if a target in y [N, K] is outside the support; by default any finite number is valid."""
 
+    def in_support(self, y: Array, /) -> Array:
+        """Return a Boolean array [N, K], true for valid targets: those inside `support`, and NaN if `missing`.
+
+        Traced bounds, where `check_targets` cannot raise an error, are NaN if a target is not valid.
+        """
+        xp, (low, high) = backend_of(y).xp, self.support
+        valid = (y >= 0.0) & (y == xp.floor(y)) & xp.isfinite(y) if self.whole_numbers else (y > low) & (y < high)
+        return valid | xp.isnan(y) if self.missing else valid
+
 
 def forward(path: str) -> Any:
     """Return a property that forwards to an attribute or method of a part of the likelihood, such as "likelihood.x"."""

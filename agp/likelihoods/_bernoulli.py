@@ -158,9 +158,12 @@ class Bernoulli(OrderedCategories, ByQuadrature):
         check_choice("link", self.link, LINKS)
         super().check_parameters()
 
+    def in_support(self, y: Array, /) -> Array:
+        return (y == 0.0) | (y == 1.0)
+
     def check_targets(self, y: Array, /) -> None:
         xp = backend_of(y).xp
-        bad = (y != 0.0) & (y != 1.0)
+        bad = ~self.in_support(y)
         if bool(xp.any(bad)):
             example = float(xp.max(xp.where(bad, y, xp.full_like(y, -math.inf))))
             raise ValueError(f"labels must be 0 or 1 for the Bernoulli likelihood; found {example:g}.")

@@ -88,6 +88,14 @@ class MultiClass(Likelihood):
         self.latents(y.shape[1])
         check_labels(y, self.classes, type(self).__name__)
 
+    def in_support(self, y: Array, /) -> Array:
+        return are_labels(y, self.classes)
+
+
+def are_labels(y: Array, classes: int) -> Array:
+    """Return a Boolean array, true for labels from 0 to classes - 1."""
+    return (y == backend_of(y).xp.floor(y)) & (y >= 0.0) & (y < classes)
+
 
 def check_labels(y: Array, classes: int, name: str) -> None:
     """Raise ValueError unless the targets are labels from 0 to classes - 1; `name` is the name of the likelihood."""

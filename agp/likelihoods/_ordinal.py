@@ -8,7 +8,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
 from agp.distributions import normal_quantile
 from agp.likelihoods._base import Prediction
-from agp.likelihoods._categories import OrderedCategories, Tails, check_labels
+from agp.likelihoods._categories import OrderedCategories, Tails, are_labels, check_labels
 from agp.likelihoods._quadrature import LOG_SQRT_2PI, ByQuadrature
 from agp.likelihoods._range import positive_variance
 from agp.tree import ORDERED
@@ -127,6 +127,9 @@ class Ordinal(OrderedCategories, ByQuadrature):
 
     def check_targets(self, y: Array, /) -> None:
         check_labels(y, check_whole("classes", self.classes, least=2), type(self).__name__)
+
+    def in_support(self, y: Array, /) -> Array:
+        return are_labels(y, self.classes)
 
 
 def _log_interval(bottom: Array, top: Array, first: Array, last: Array) -> Array:

@@ -148,6 +148,13 @@ class Model(ABC):
         If torch or JAX differentiates your program, ignore the pullback, because these libraries call it themselves
         (unless `gradient` is "autodiff").
 
+        Raises
+        ------
+        TypeError, ValueError
+            If X and y do not fit the model, or a target is not finite or outside the support of the likelihood, such as
+            a label that is no class. The host reads one or two numbers from the device to find such targets. Inside a
+            traced function, such as one of `jax.jit`, it cannot, and the bound and its gradient are NaN instead.
+
         Warns
         -----
         agp.errors.UntouchedWarning
@@ -234,8 +241,9 @@ class Model(ABC):
         Raises TypeError or ValueError if the shape, dtype or library of X [B, D] and y [B] or [B, K], or what is known
         of the rows, does not fit the model.
         """
-        check_inputs("X", X, finite=False)
-        check_test_inputs(X, self._width, *self._reference())
+        name, reference = self._reference()
+        check_inputs("X", X, reference, finite=False)
+        check_test_inputs(X, self._width, name, reference)
         self._check_parts()
         y = check_targets(X, y, finite=False)
         check_outputs(self.likelihood, y, self.outputs)

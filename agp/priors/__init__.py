@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 # for other subpackages
+from agp.priors._intervals import at_coordinates, to_coordinates
 from agp.priors._limits import (
     Limits,
     check_fixed,

@@ -89,6 +89,9 @@ def row_major(x: Any) -> Any:
 def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None) -> T:
     """Copy an array or a model to another array library, device or floating-point type.
 
+    The result is a constant: gradients do not flow through the copy. Inside a program that torch or JAX differentiates,
+    use the library's own conversions, such as ``X.to(torch.float64)`` or ``X.astype("float64")``.
+
     Parameters
     ----------
     x
@@ -96,8 +99,9 @@ def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None)
     name
         The name of a backend, as listed by the shell command ``agp backends``.
     dtype
-        "float64" or "float32", or the corresponding dtype of any library. By default, each array keeps its dtype.
-        Integers in a model, such as numbers of rows, are not changed.
+        "float64" or "float32", or the corresponding dtype of any library. By default, each array keeps its dtype,
+        except for bfloat16, which becomes float32, because NumPy has no bfloat16. Integers in a model, such as numbers
+        of rows, are not changed.
     device
         A device of that backend. By default, the library chooses the device.
 

@@ -159,6 +159,9 @@ class CupyBackend(Backend):
     def generator(self, x: Array, /, *seeds: int) -> Noise:
         return _Noise(x, seeds)
 
+    def conversion(self, name: str, x: Array, dtype: str, /) -> str:
+        return f'{name}.astype("{dtype}")'
+
     def to_numpy(self, x: Array, /) -> Any:
         return cupy.asnumpy(x)
 

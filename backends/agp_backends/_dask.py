@@ -58,6 +58,9 @@ class DaskBackend(Backend):
             )
         return da.from_array(np.array(x, dtype=dtype))
 
+    def conversion(self, name: str, x: Array, dtype: str, /) -> str:
+        return f'{name}.astype("{dtype}")'
+
     def to_numpy(self, x: Array, /) -> Any:
         found = _compute(x)
         return backend_of(found).to_numpy(found)

@@ -88,8 +88,11 @@ class JaxBackend(Backend):
         finally:
             jax.config.update("jax_enable_x64", before)
 
+    def conversion(self, name: str, x: Array, dtype: str, /) -> str:
+        return f'{name}.astype("{dtype}")'
+
     def to_numpy(self, x: Array, /) -> Any:
-        return np.asarray(x)
+        return np.asarray(x.astype(np.float32) if x.dtype == xp.bfloat16 else x)  # NumPy has no bfloat16
 
     def generator(self, x: Array, /, *seeds: Any) -> Noise:
         return _Noise(x, seeds, x.device if self.is_concrete(x) else None)

@@ -150,6 +150,9 @@ class NumpyBackend(Backend):
             raise ValueError(f"NumPy has no device {device!r}; use 'cpu'.")
         return np.array(x, dtype=dtype)
 
+    def conversion(self, name: str, x: Array, dtype: str, /) -> str:
+        return f'{name}.astype("{dtype}")'
+
     def to_numpy(self, x: Array, /) -> Any:
         return np.asarray(x)
 

@@ -123,7 +123,7 @@ class _ClosedForm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, bar: Array) -> tuple[Array | None, ...]:  # type: ignore[override]
         asked = tuple(name for name, needed in zip(ctx.names, ctx.needs_input_grad[3:], strict=True) if needed)
-        with torch.no_grad():
+        with torch.no_grad(), _in_own_dtype(bar):
             bars = ctx.pullback(bar, asked)
         out = [bars[name] if name in asked else None for name in ctx.names]
         if torch.is_grad_enabled():  # create_graph=True
@@ -196,9 +196,16 @@ def _is_mapped(x: Array) -> bool:
 
 
 @contextlib.contextmanager
-def _on_one_thread() -> Iterator[None]:
-    with THREADS, HOST:
+def _on_one_thread(x: Array) -> Iterator[None]:
+    with THREADS, HOST, _in_own_dtype(x):
         yield
+
+
+def _in_own_dtype(x: Array) -> contextlib.AbstractContextManager[Any]:
+    """Turn `torch.autocast` off: networks tolerate products in half precision, but factorisations do not."""
+    kind = x.device.type
+    is_on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if is_on else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
@@ -273,14 +280,18 @@ class TorchBackend(Backend):
         except (AssertionError, NotImplementedError, RuntimeError) as error:  # a build without CUDA asserts
             raise ValueError(f"torch has no device {name!r} here; use one of {', '.join(self.devices())}.") from error
 
+    def conversion(self, name: str, x: Array, dtype: str, /) -> str:
+        return f"{name}.to(torch.{dtype})"
+
     def to_numpy(self, x: Array, /) -> Any:
-        return x.detach().cpu().numpy()
+        host = x.detach().cpu()
+        return (host.float() if host.dtype is torch.bfloat16 else host).numpy()  # NumPy has no bfloat16
 
     def generator(self, x: Array, /, *seeds: Any) -> Noise:
         return _Noise(x, seeds)
 
     def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
-        return _on_one_thread() if x.device.type == "cpu" else contextlib.nullcontext()
+        return _on_one_thread(x) if x.device.type == "cpu" else _in_own_dtype(x)
 
     def synchronise(self, x: Array, /) -> None:
         if x.device.type == "cuda":

@@ -278,7 +278,7 @@ def test_a_mistake_is_answered_by_its_remedy(name):
 def torch_mistakes(torch):
     Xt, yt = (agp.to_backend(x, "torch") for x in (X, Y))
     return {
-        "integers": (lambda: agp.GPR.from_data(Xt.to(torch.int64), yt), TypeError, '(X, "torch", dtype="float64")'),
+        "integers": (lambda: agp.GPR.from_data(Xt.to(torch.int64), yt), TypeError, "pass X.to(torch.float64)"),
         "unknown device": (
             lambda: agp.to_backend(X, "torch", device="gpu"), ValueError, "torch has no device 'gpu' here; use one of"
         ),

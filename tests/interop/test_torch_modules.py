@@ -502,24 +502,10 @@ def test_the_arguments_are_checked():
     assert agp.interop.torch.GPModule is GPModule
 
 
-def test_limits_are_refused_and_fixed_leaves_are_buffers():
-    X, y = agp.to_backend(np.random.default_rng(0).standard_normal((20, 2)), "torch"), None
-    y = torch.sin(X[:, :1])
-
-    def build(**priors):
-        return agp.GPR.from_data(X, y, kernel=agp.RBF(), priors={f"kernel.{name}": one for name, one in priors.items()})
-
-    for model in (
-        build(variance=Between(0.1)),
-        build(lengthscale=Between(0.1, 2.0)),
-        build(**{"lengthscale[0]": Fixed()}),
-    ):
-        with pytest.raises(ValueError, match="torch optimisers do not respect the limits of kernel"):
-            GPModule(model)
-    with pytest.raises(ValueError, match="torch optimisers do not respect the limits of kernel.lengthscale"):
-        GPModule(build(), frozen="kernel.lengthscale[1]")
-    module = GPModule(build(lengthscale=Fixed()))
-    assert "kernel.lengthscale" in dict(module.named_buffers())
+def test_fixed_leaves_are_buffers():
+    X = agp.to_backend(np.random.default_rng(0).standard_normal((20, 2)), "torch")
+    model = agp.GPR.from_data(X, torch.sin(X[:, :1]), kernel=agp.RBF(), priors={"kernel.lengthscale": Fixed()})
+    assert "kernel.lengthscale" in dict(GPModule(model).named_buffers())
 
 
 def test_equal_parts_stay_equal_under_a_torch_optimiser():
@@ -534,3 +520,81 @@ def test_equal_parts_stay_equal_under_a_torch_optimiser():
     kernel = module.model().kernel
     assert torch.equal(kernel.parts[0].parts[0].lengthscale, kernel.parts[1].lengthscale)
     assert not any(name.startswith("kernel.parts.1.") for name, _ in module.named_parameters())
+
+
+# -- values in place --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [lambda X, y, **o: svgp(X, y, **o), agp.GPR.from_data])
+def test_values_are_set_in_place(build):
+    X, y = data()
+    module = GPModule(build(X, first(y), kernel=agp.RBF(1.0, [1.0, 2.0])), frozen="likelihood.*")
+    held = dict(module.named_parameters()) | dict(module.named_buffers())
+    module.set_values({"kernel.lengthscale": [0.5, 0.25], "noise_variance": 0.3})
+    model = module.model()
+    assert_close(model.kernel.lengthscale.detach().numpy(), np.asarray([0.5, 0.25]), 1e-12)
+    assert model.likelihood.noise_variance == 0.3
+    module.set_values({"lengthscale": torch.tensor(2.0), "lengthscale[1]": 3.0})
+    assert_close(module.model().kernel.lengthscale.detach().numpy(), np.asarray([2.0, 3.0]), 1e-12)
+    assert all(x is held[name] for name, x in [*module.named_parameters(), *module.named_buffers()])
+    fresh = GPModule(tree.with_leaves(model, dict(tree.leaves(module.model()))), frozen="likelihood.*")
+    assert_close(module.loss(X, first(y)).detach().numpy(), fresh.loss(X, first(y)).detach().numpy(), 1e-9)
+    module.loss(X, first(y)).backward()
+
+
+def test_values_of_tied_parts_and_of_several_parts_are_set_together():
+    X, y = data()
+    k = agp.RBF()
+    tied = GPModule(agp.GPR.from_data(X, first(y), kernel=k * agp.Linear() + k))
+    tied.set_values({"lengthscale": 0.7})
+    assert_close(tied.model().kernel.parts[1].lengthscale.detach().numpy(), np.full(2, 0.7), 1e-12)
+    separate = GPModule(svgp(X, y, outputs="separate"))
+    separate.set_values({"kernel.variance": 0.7})
+    assert all(abs(float(part.kernel.variance.detach()) - 0.7) < 1e-12 for part in separate.model().process.parts)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "words"),
+    [
+        ({"kernel.lengthscal": 1.0}, ValueError, "no parameter matches 'kernel.lengthscal'; .*kernel.lengthscale"),
+        ({"kernel.lengthscale": [1.0, 2.0, 3.0]}, ValueError, r"lengthscale has the shape \(2,\), .* \(3,\)"),
+        ({"kernel.lengthscale": -1.0}, ValueError, "lengthscale must be positive and finite, but .*-1"),
+        ({"kernel.lengthscale[0]": float("nan")}, ValueError, "lengthscale must be positive and finite"),
+        ({"kernel.variance": 3.0}, ValueError, "kernel.variance must be between 0 and 2, but .*3"),
+        ({"kernel.lengthscale": "1"}, TypeError, "kernel.lengthscale .*'1'"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_and_nothing_changes(values, error, words):
+    X, y = data()
+    kernel = agp.RBF(1.0, [1.0, 2.0])
+    module = GPModule(agp.GPR.from_data(X, first(y), kernel=kernel, priors={"kernel.variance": Between(None, 2.0)}))
+    before = copy.deepcopy(module.state_dict())
+    with pytest.raises(error, match=words):
+        module.set_values({"noise_variance": 0.3, **values})
+    assert all(torch.equal(x, before[name]) for name, x in module.state_dict().items())
+
+
+def test_a_parameter_can_be_frozen_for_the_first_steps():
+    X, y = data()
+    module = GPModule(svgp(X, first(y)))
+    raw = module.get_parameter("process.kernel.raw_lengthscale")
+    before = raw.detach().clone()
+    optimiser = torch.optim.Adam(module.parameters(), lr=0.1)
+    for step in range(4):
+        raw.requires_grad_(step >= 2)
+        optimiser.zero_grad()
+        module.loss(X, first(y)).backward()
+        optimiser.step()
+        assert torch.equal(raw.detach(), before) == (step < 2)
+
+
+@pytest.mark.parametrize("likelihood", [None, agp.Bernoulli()])
+def test_log_densities_of_held_out_rows(likelihood):
+    X, y = data()
+    y = first(y) if likelihood is None else signs(y)
+    module = GPModule(svgp(X, y, likelihood=likelihood))
+    assert torch.equal(module.log_density(X, y), module.model().log_density(X, y))
+    exact = GPModule(agp.GPR.from_data(X, first(y)), store_data=False)
+    wanted = exact.model(X, first(y)).log_density(X[:4], first(y)[:4])
+    assert torch.equal(exact.log_density(X[:4], first(y)[:4], data=(X, first(y))), wanted)
+    assert not module.log_density(X.clone().requires_grad_(), y).isnan().any()

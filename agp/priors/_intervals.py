@@ -1,0 +1,60 @@
+"""Parameters with limits as smooth functions of unlimited coordinates, for optimisers that know no limits."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from agp import tree
+from agp.backend import Array, backend_of
+from agp.priors._limits import Limits
+
+T = TypeVar("T")
+
+MARGIN = 1e-2
+"""The distance from limits to which raw leaves are moved, where coordinates would be infinite. It is at most a tenth of
+the interval. A positive parameter changes by at most 1 % of its value, and a real one by at most 1 % of its unit."""
+
+
+def to_coordinates(model: Any, limits: Mapping[str, Limits], /) -> dict[str, Array]:
+    """Return the raw leaves of a model by name, or the coordinates z of those with limits; see `at_coordinates`."""
+    raw = tree.unconstrain(model)
+    for leaf in tree.describe(model) if limits else ():
+        if leaf.name in limits:
+            raw[leaf.name] = _coordinates(raw[leaf.name], *_raw_limits(leaf, limits[leaf.name]))
+    return raw
+
+
+def at_coordinates(model: T, coordinates: Mapping[str, Array], limits: Mapping[str, Limits], /) -> T:
+    """Return the model with raw leaves r = z + log(1 + exp(low - z)) - log(1 + exp(z - high)) at coordinates z.
+
+    Here, low and high are the limits of the raw leaf. Far from them, r is nearly z, and without limits, r = z. Fixed
+    entries, whose limits are equal, have these values at any z. The slope of r vanishes only at infinite z.
+    """
+    raw, known = dict(coordinates), {leaf.name: leaf for leaf in tree.describe(model)} if limits else {}
+    for name in limits:
+        z, (low, high) = coordinates[name], _raw_limits(known[name], limits[name])
+        xp = backend_of(z).xp
+        raw[name] = xp.logaddexp(z, low) - xp.logaddexp(z - high, xp.zeros_like(z))
+    model = tree.constrain(model, raw)
+    # rounding must not leave the interval; its slope is that without rounding, or a limit could not be left again
+    values, exact = tree.leaves(model), {}
+    for name, (low, high) in limits.items():
+        x, B = values[name], backend_of(values[name])
+        exact[name] = x + B.stop_gradient(B.xp.clip(x, low, high) - x)
+    return tree.equalise(tree.with_leaves(model, exact)) if exact else model
+
+
+def _raw_limits(leaf: tree.Leaf, limits: Limits) -> Limits:
+    """Return the limits of a raw leaf; the constraint of a leaf with limits is real or positive."""
+    return Limits(*(leaf.constraint.unconstrain(x if leaf.unit is None else x / leaf.unit) for x in limits))
+
+
+def _coordinates(raw: Array, low: Array, high: Array) -> Array:
+    B = backend_of(raw)
+    xp = B.xp
+    fixed = low == high
+    width = xp.where(fixed, xp.ones_like(raw), high - low)
+    margin = xp.minimum(0.1 * width, xp.full_like(raw, MARGIN))
+    x = xp.clip(raw, low + margin, high - margin)
+    x = xp.where(fixed, raw, x)
+    below, above = (xp.where(fixed, xp.full_like(raw, -1.0), end) for end in (low - x, x - high))
+    return x + xp.where(fixed, xp.zeros_like(x), xp.log(-xp.expm1(below)) - xp.log(-xp.expm1(above)))
