@@ -98,19 +98,44 @@ class Kernel(Stackable, tree.Part, ABC):
         """
         return X
 
-    def category_levels(self, width: int, /) -> dict[int, int]:  # noqa: ARG002
-        """Return the numbers of levels of the columns that contain codes of levels, of inputs with `width` columns."""
-        return {}
+    takes_codes: ClassVar[bool] = False
+    """Whether the columns contain codes of levels, so that the kernel compares levels instead of numbers."""
+
+    def category_levels(self, width: int, /) -> dict[int, int]:
+        """Return the numbers of levels of the columns that contain codes of levels, of inputs with `width` columns.
+
+        The number is 0 if it is unknown. By default, it is 0 for all columns if `takes_codes` is true, and there are no
+        such columns otherwise.
+        """
+        return dict.fromkeys(range(width), 0) if self.takes_codes else {}
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> "Kernel":
         """Return the kernel for inputs with `width` columns of which some contain codes of levels.
 
         By default, this is the kernel on the other columns, times `Overlap` on these columns. Linear kernels become
-        sums with `RandomEffects`. Parts that already act on codes, or on other columns, are kept.
+        sums with `RandomEffects`. The following parts are kept: those that take codes (`takes_codes`), those that act
+        on other columns only, and those of classes outside agp that act on columns of codes only. If a factor of a
+        product takes the codes of a column, the other factors act on the other columns, unless `on` selects the column.
         """
         from agp.kernels._categories import times_overlap  # subclasses
 
-        return times_overlap(self, width, columns) if columns else self
+        if not columns or self.takes_codes:
+            return self
+        if self._keeps_codes(width, columns):
+            from agp.kernels._active_dims import ActiveDims  # a subclass
+
+            return ActiveDims(self, tuple(range(width)), codes=True)
+        return times_overlap(self, width, columns)
+
+    def _keeps_codes(self, width: int, columns: tuple[int, ...]) -> bool:
+        """Whether `with_categories` keeps the kernel, which takes codes or is a user's kernel of codes only."""
+        return self.takes_codes or (len(columns) == width and not type(self).__module__.startswith("agp."))
+
+    def _without_columns(self, width: int, columns: tuple[int, ...]) -> "Kernel":
+        """Return the kernel on the other columns; parts that take codes, or whose columns are selected, are kept."""
+        from agp.kernels._categories import on_others  # a later module
+
+        return self if not columns or self._keeps_codes(width, columns) else on_others(self, width, columns)
 
     @abstractmethod
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
