@@ -19,10 +19,10 @@ from agp.kernels._stacks import weighted_columns
 from agp.tree import POSITIVE
 
 
-class _OfLevels(Kernel):
+class OfLevels(Kernel):
     """Base class for kernels that depend on which entries of two rows are equal. The cotangents of inputs are zero."""
 
-    levels: int | tuple[int, ...]
+    levels: Any
     takes_groups: ClassVar[bool] = True
     takes_codes: ClassVar[bool] = True
 
@@ -107,7 +107,7 @@ def _entries(x: Any, places: tuple[int, ...]) -> Any:
 
 
 @tree.model
-class Overlap(_OfLevels):
+class Overlap(OfLevels):
     """The correlation of categories, k(x, z) = prod_d exp(-[x_d != z_d] / (2 lengthscale_d^2)).
 
     The columns contain the codes of levels, which are whole numbers. All pairs of different levels are at the distance
@@ -239,7 +239,7 @@ class Overlap(_OfLevels):
 
 
 @tree.model
-class RandomEffects(_OfLevels):
+class RandomEffects(OfLevels):
     """Independent effects of the levels of categories, k(x, z) = sum_d variance_d [x_d = z_d].
 
     The columns contain the codes of levels, which are whole numbers. The functions are sums of one number for each
