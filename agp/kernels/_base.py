@@ -1,6 +1,7 @@
 """The base class for kernels."""
 
 import functools
+import math
 import numbers
 import operator
 from abc import ABC, abstractmethod
@@ -8,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_instance
 from agp.kernels._features import Features
 from agp.kernels._jets import Jets
@@ -20,6 +21,10 @@ from agp.repairs import at_inputs, on_instance
 if TYPE_CHECKING:
     from agp.kernels._active_dims import ActiveDims
     from agp.kernels._composites import Product, Scaled, Sum
+
+
+CALL = 4096
+"""The most entries of a covariance matrix of several groups of inputs, for kernels that take one group at a time."""
 
 
 class Kernel(Stackable, tree.Part, ABC):
@@ -151,7 +156,8 @@ class Kernel(Stackable, tree.Part, ABC):
         """Return the covariances within each group of inputs, and their pullback.
 
         The covariances of group g are k(X_g, Z_g), or the symmetric k(X_g, X_g) if Z is omitted. If `takes_groups` is
-        true, the kernel is called once for all groups. Otherwise it is called once for each group.
+        true, the kernel is called once for all groups. Otherwise it is called for the rows of several small groups at
+        once, whose covariances with each other are not used.
 
         Parameters
         ----------
@@ -170,14 +176,18 @@ class Kernel(Stackable, tree.Part, ABC):
         inputs = (X,) if Z is None else (X, Z)
         if self.takes_groups:
             return self(*inputs)
-        xp = backend_of(X).xp
-        found = [self(*(x[g, ...] for x in inputs)) for g in range(X.shape[0])]
+        xp, (G, N), M = backend_of(X).xp, X.shape[:2], inputs[-1].shape[1]
+        size = max(1, math.isqrt(CALL // max(1, N * M)))
+        blocks = [slice(g, min(g + size, G)) for g in range(0, G, size)]
+        K, pulls = zip(*(_several_groups(self, *(x[some, ...] for x in inputs)) for some in blocks), strict=True)
 
         def pullback(K_bar):
-            kernel_bars, *input_bars = zip(*(pull(K_bar[g, ...]) for g, (_, pull) in enumerate(found)), strict=True)
-            return functools.reduce(tree.add, kernel_bars), *map(xp.stack, input_bars)
+            bars = (pull(K_bar[some, ...]) for some, pull in zip(blocks, pulls, strict=True))
+            kernel_bars, *input_bars = zip(*bars, strict=True)
+            joined = (None if any(x is None for x in several) else xp.concat(several) for several in input_bars)
+            return functools.reduce(tree.add, kernel_bars), *joined
 
-        return xp.stack([K for K, _ in found]), pullback
+        return xp.concat(K), pullback
 
     def grouped_sums(self, X: Array, Z: Array, w: Array, /) -> tuple[Array, Pullback]:
         """Return weighted sums of covariances with the inputs of each group, sum_c w_gc k(x_n, z_gc).
@@ -367,6 +377,22 @@ class Kernel(Stackable, tree.Part, ABC):
         return Scaled(multiplier_of(other), self)
 
     __rmul__ = __mul__
+
+
+def _several_groups(kernel: Kernel, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+    """Return the covariances within a few groups of inputs [G, N, D], [G, M, D] from those of all their rows."""
+    xp, (G, N, D) = backend_of(X).xp, X.shape
+    M = N if Z is None else Z.shape[1]
+    K, pull = kernel(*(xp.reshape(x, (-1, D)) for x in ((X,) if Z is None else (X, Z))))
+    zero = xp.zeros((), **like(K))
+    same = xp.eye(G, **like(K))[:, None, :, None] == 1.0
+
+    def pullback(K_bar):
+        bar = xp.reshape(xp.where(same, K_bar[:, :, None, :], zero), (G * N, G * M))
+        kernel_bar, *bars = pull(bar)
+        return kernel_bar, *(None if x is None else xp.reshape(x, (G, -1, D)) for x in bars)
+
+    return xp.sum(xp.where(same, xp.reshape(K, (G, N, G, M)), zero), axis=2), pullback
 
 
 def check_part(name: str, kernel: Any, /) -> None:

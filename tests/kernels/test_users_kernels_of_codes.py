@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import as_arrays
+from users_kernel import UsersKernel
 
 import agp
 from agp import GPR, RBF, SVGP, Linear, Matern52, Overlap, RandomEffects, tree
@@ -276,3 +277,50 @@ def test_active_dims_say_whether_they_hold_codes(tmp_path):
     assert model.kernel.category_levels(2) == {1: 0}
     agp.save(model, tmp_path / "m.safetensors")
     assert agp.load(tmp_path / "m.safetensors", classes=[Cauchy]).kernel.category_levels(2) == {1: 0}
+
+
+# -- groups of inputs -------------------------------------------------------------------------------------------------
+
+
+@tree.model
+class Counted(UsersKernel):
+    """A user's kernel that counts its calls."""
+
+    inner: Kernel
+
+    def __call__(self, X, Z=None, /):
+        CALLS.append(X.shape)
+        return super().__call__(X, Z)
+
+
+CALLS = []
+
+
+@pytest.mark.parametrize("shape", [(2000, 1, 1), (150, 3, 2), (3, 70, 70), (1, 4, 5)])
+@pytest.mark.parametrize("alone", [True, False])
+def test_groups_of_few_rows_share_calls(shape, alone, backend):
+    rng = np.random.default_rng(0)
+    G, N, M = shape
+    A = rng.normal(size=(G, N, 2))
+    others = () if alone else (rng.normal(size=(G, M, 2)),)
+    kernel = as_arrays(Counted(RBF(1.2, 0.7) + Linear((0.4, 0.3)) + agp.White(0.2)))
+    inside = as_arrays(kernel.inner)
+    CALLS.clear()
+    K, pull = backend.move(kernel).grouped_covariance(*map(backend.array, (A, *others)))
+    assert len(CALLS) <= max(3, G // 15)
+    right, pull_right = inside.grouped_covariance(A, *others)
+    np.testing.assert_allclose(backend.numpy(K), right, rtol=1e-12, atol=1e-12)
+    bar = rng.normal(size=right.shape)
+    bars, expected = pull(backend.array(bar)), pull_right(bar)
+    for name, x in tree.leaves(expected[0]).items():
+        np.testing.assert_allclose(backend.numpy(tree.leaves(bars[0].inner)[name]), x, rtol=1e-9, atol=1e-9)
+    for x, right in zip(bars[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(backend.numpy(x), right, rtol=1e-9, atol=1e-9)
+
+
+def test_groups_of_kernels_without_slopes_of_inputs():
+    codes = CODE[:40, None].astype(float).reshape(20, 2, 1)
+    K, pull = as_arrays(Declared()).grouped_covariance(codes)
+    bars = pull(np.ones_like(K))
+    assert bars[1] is None
+    np.testing.assert_allclose(K[3], as_arrays(Declared())(codes[3])[0])
