@@ -81,7 +81,7 @@ def test_a_table_with_a_mark_a_text_and_a_hole_says_which_option_makes_it_work(s
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + holed.to_csv(index=False).encode())
     call = ["fit", "t.csv", "--target", "sound", "--out", "m.safetensors", "--max-steps", "25"]
     said = refused(*call)
-    assert said == "agp: t.csv: line 19, column 'chord' has a missing cell; fill it in, or set --missing impute.\n"
+    assert said == "agp: t.csv: line 19, column 'chord' has a missing cell; fill it in, or fit with --missing impute.\n"
     status, out, _ = shell(*call, "--missing", "impute", "--test-share", "0.2")
     assert status == 0
     assert (
