@@ -45,7 +45,9 @@ class LevelCovariance(OfLevels):
         The variances v of the levels' own functions, in squared units of the targets: one for each level [L], or a
         scalar (0-d) for all.
     rank
-        The number R of columns of W that start from None; at most L.
+        The number R of columns of W that start from None; at most L. With rank 1, all levels share one function, with
+        weights of either sign. Compare the evidence of several ranks: with more columns than the data need, training
+        takes many more steps.
     levels
         The least number L of levels that start from None. `from_data` increases it to that of the data.
 
@@ -83,7 +85,7 @@ class LevelCovariance(OfLevels):
     weights_unit: Array | None = tree.unit(default=None)
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     variance_unit: Array | None = tree.unit(default=None)
-    rank: int = 2
+    rank: int = 1
     levels: int = 0
 
     floats_per_entry: ClassVar[int] = 3

@@ -66,8 +66,8 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     Parameters
     ----------
     model
-        An `agp.models.Model`, a part of a model, or a fitted `GPRegressor` or `GPClassifier`, which stands for its model
-        (`model_`).
+        An `agp.models.Model`, a part of a model, or a fitted `GPRegressor` or `GPClassifier`, which stands for its
+        model (`model_`).
     frozen
         Patterns for the names of leaves that are not trained, as in `agp.updates.Adam`, or a training result's
         attribute `frozen`.

@@ -349,7 +349,11 @@ def test_dates_become_days(fit, shell, form):
             "line 3, column 'when' has a time without a time zone, but other",
         ),
         (["1.2.3", "1.2.33"] * (N // 2), [], "column 'when' has dates in several formats, such as '1.2.3'"),
-        ([None, *MONTHS.astype(str)[1:]], [], "line 2, column 'when' has a missing cell; fill it in, or set --missing"),
+        (
+            [None, *MONTHS.astype(str)[1:]],
+            [],
+            "line 2, column 'when' has a missing cell; fill it in, or fit with --missing",
+        ),
     ],
 )
 def test_dates_that_are_not_clear_are_refused(refused, cells, more, words):

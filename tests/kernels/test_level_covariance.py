@@ -40,7 +40,7 @@ def rbf(part, x, z):
 
 
 def test_the_posterior_is_that_of_a_normal_distribution():
-    kernel = RBF().on(0) * LevelCovariance().on(1) + Constant() * LevelCovariance(rank=1).on(1)
+    kernel = RBF().on(0) * LevelCovariance(rank=2).on(1) + Constant() * LevelCovariance(rank=1).on(1)
     model = fit_newton(GPR.from_data(X, Y, kernel=kernel), X, Y, max_iterations=20).model
     first, second = model.kernel.parts
     base, levels = first.parts[0].kernel, covariance_of(first.parts[1].kernel)
@@ -66,7 +66,7 @@ def test_the_posterior_is_that_of_a_normal_distribution():
 
 
 def test_correlations_are_learned_by_newton_and_by_gradients():
-    kernel = RBF().on(0) * LevelCovariance().on(1)
+    kernel = RBF().on(0) * LevelCovariance(rank=2).on(1)
     model = GPR.from_data(X, Y, kernel=kernel)
     by_newton, by_gradients = fit_newton(model, X, Y), agp.fit(SVGP.from_data(X, Y, kernel=kernel, Z=X), X, Y)
     assert by_newton.converged
@@ -88,21 +88,21 @@ def test_starts_have_the_variance_of_the_targets(rank, variance):
 
 
 def test_the_scale_of_products_is_that_of_the_first_factor():
-    product = (RBF() * LevelCovariance().on(1)).from_data(X, 9.0)
+    product = (RBF() * LevelCovariance(rank=2).on(1)).from_data(X, 9.0)
     assert float(product.parts[0].variance) == 9.0
     np.testing.assert_allclose(as_arrays(product).diag(X)[0], 9.0, rtol=1e-12)
-    np.testing.assert_allclose(as_arrays(LevelCovariance().on(1).from_data(X, 9.0)).diag(X)[0], 9.0, rtol=1e-12)
+    np.testing.assert_allclose(as_arrays(LevelCovariance(rank=2).on(1).from_data(X, 9.0)).diag(X)[0], 9.0, rtol=1e-12)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e6])
 def test_units_of_targets_do_not_matter(unit):
-    kernel = LevelCovariance(rank=1).on(1) + RBF().on(0) * LevelCovariance().on(1)
+    kernel = LevelCovariance(rank=1).on(1) + RBF().on(0) * LevelCovariance(rank=2).on(1)
     here, there = (agp.fit(GPR.from_data(X, s * Y, kernel=kernel), X, s * Y).model for s in (1.0, unit))
     np.testing.assert_allclose(there.predict_mean(X) / unit, here.predict_mean(X), rtol=1e-4)
 
 
 def test_float32_is_near():
-    kernel = RBF().on(0) * LevelCovariance().on(1)
+    kernel = RBF().on(0) * LevelCovariance(rank=2).on(1)
     model = agp.fit(GPR.from_data(X, Y, kernel=kernel), X, Y).model
     narrow = tree.to_backend(model, "numpy", dtype="float32")
     np.testing.assert_allclose(
@@ -127,14 +127,14 @@ def test_near_rows_are_those_of_correlated_levels():
     rows = np.column_stack([np.tile(np.linspace(0.0, 1.0, 7), 3), np.repeat([0.0, 1.0, 2.0], 7)])
     found = np.asarray(near_search(kernel, rows).nearest(np.asarray([[0.5, 0.0]]), 10))
     assert {*rows[found[0], 1]} == {0.0, 1.0}
-    model = NNGP.from_data(X, Y, kernel=RBF().on(0) * LevelCovariance().on(1), neighbours=20)
+    model = NNGP.from_data(X, Y, kernel=RBF().on(0) * LevelCovariance(rank=2).on(1), neighbours=20)
     result = fit_newton(model, X, Y)
     assert result.model.bound(X, Y)[0] > model.bound(X, Y)[0]
 
 
 def test_wrong_arguments_have_clear_errors():
     with pytest.raises(ValueError, match=r"acts on 2 columns, but needs one.*on\(0\)"):
-        GPR.from_data(X, Y, kernel=LevelCovariance())
+        GPR.from_data(X, Y, kernel=LevelCovariance(rank=2))
     with pytest.raises(ValueError, match="has weights of 3 levels, but the data have the code 5"):
         GPR.from_data(X, Y, kernel=LevelCovariance(TRUE[:3]).on(1))
     with pytest.raises(ValueError, match=r"weights of shape \(6,\)"):
@@ -142,20 +142,20 @@ def test_wrong_arguments_have_clear_errors():
     with pytest.raises(ValueError, match=r"variances of shape \(3,\)"):
         GPR.from_data(X, Y, kernel=LevelCovariance(TRUE, np.ones(3)).on(1))
     with pytest.raises(ValueError, match="has no weights to scale"):
-        LevelCovariance().scale_by(2.0)
+        LevelCovariance(rank=2).scale_by(2.0)
 
 
 def test_levels_are_those_of_all_rows():
     few = np.column_stack([SIZE, np.minimum(CODE, 2)])
     few[-1, 1] = 9.0
-    found = agp.fit_regression(few, Y, kernel=RBF().on(0) * LevelCovariance().on(1), hyperparameters="mode")
+    found = agp.fit_regression(few, Y, kernel=RBF().on(0) * LevelCovariance(rank=2).on(1), hyperparameters="mode")
     assert found.model.kernel.category_levels(2) == {1: 10}
     assert LevelCovariance(levels=12).from_data(few[:, 1:], 1.0).levels == 12
 
 
 def test_priors_and_limits_hold():
     priors = {"weights": Normal(0.0, 0.1), "*variance": Between(0.01, 50.0)}
-    kernel = RBF().on(0) * LevelCovariance().on(1)
+    kernel = RBF().on(0) * LevelCovariance(rank=2).on(1)
     model = agp.fit(GPR.from_data(X, Y, kernel=kernel, priors=priors), X, Y).model
     free = agp.fit(GPR.from_data(X, Y, kernel=kernel), X, Y).model
     assert np.abs(model.kernel.parts[1].kernel.weights).max() < np.abs(free.kernel.parts[1].kernel.weights).max()
@@ -164,9 +164,9 @@ def test_priors_and_limits_hold():
 # -- estimators -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", ["rbf.on(size) * levelcovariance.on(tree)", RBF() * LevelCovariance().on("tree")])
-def test_estimators_learn_the_correlations_of_named_levels(kernel, tmp_path):
-    model = GPRegressor(kernel=kernel).fit(TABLE, Y)
+@pytest.mark.parametrize("base", [RBF(), RBF().on("size")])
+def test_estimators_learn_the_correlations_of_named_levels(base, tmp_path):
+    model = GPRegressor(kernel=base * LevelCovariance(rank=2).on("tree")).fit(TABLE, Y)
     (found,) = agp.inspection.level_correlations(model)
     assert found.column == "tree"
     assert found.levels == tuple(NAMES)
@@ -183,7 +183,7 @@ def test_estimators_learn_the_correlations_of_named_levels(kernel, tmp_path):
 
 
 def test_classifiers_and_counts_take_it():
-    kernel = RBF().on("size") * LevelCovariance().on("tree")
+    kernel = RBF().on("size") * LevelCovariance(rank=2).on("tree")
     assert GPClassifier(kernel=kernel).fit(TABLE, Y > 10.0).score(TABLE, Y > 10.0) > 0.9
     counts = GPRegressor(kernel=kernel, likelihood="poisson").fit(TABLE, np.round(np.exp(0.2 * Y)))
     assert len(agp.inspection.level_correlations(counts)[0].levels) == L
@@ -191,7 +191,7 @@ def test_classifiers_and_counts_take_it():
 
 @pytest.mark.parametrize("method", ["sgpr", "wsvgp", "rsvgp", "tsvgp", "nngp", "vif", "cagp-cg"])
 def test_other_methods_take_it(method):
-    kernel = RBF().on("size") * LevelCovariance().on("tree")
+    kernel = RBF().on("size") * LevelCovariance(rank=2).on("tree")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = GPRegressor(kernel=kernel, method=method, max_steps=100).fit(TABLE, Y)
@@ -200,7 +200,9 @@ def test_other_methods_take_it(method):
 
 
 def test_inducing_inputs_are_rows():
-    Z = SVGP.from_data(X, Y, kernel=Matern52().on(0) * LevelCovariance().on(1), num_inducing=30).process.inducing.Z
+    Z = SVGP.from_data(
+        X, Y, kernel=Matern52().on(0) * LevelCovariance(rank=2).on(1), num_inducing=30
+    ).process.inducing.Z
     assert {*Z[:, 1]} <= {*map(float, range(L))}
 
 
@@ -230,3 +232,5 @@ def test_correlations_of_other_kernels_of_codes():
 
 def test_text_names_it():
     assert isinstance(parse_kernel("levelcovariance.on(kind)").kernel, LevelCovariance)
+    model = GPRegressor(kernel="rbf.on(size) * levelcovariance.on(tree)").fit(TABLE, Y)
+    assert agp.inspection.level_correlations(model)[0].levels == tuple(NAMES)
