@@ -67,9 +67,9 @@ def level_correlations(model: Any, /) -> list[LevelCorrelations]:
     ('machine', ('A', 'B', 'C'))
     >>> print(pd.DataFrame(found.correlations, found.levels, found.levels).round(1) + 0.0)
          A    B    C
-    A  1.0  1.0 -1.0
-    B  1.0  1.0 -1.0
-    C -1.0 -1.0  1.0
+    A  1.0  0.9 -0.9
+    B  0.9  1.0 -0.9
+    C -0.9 -0.9  1.0
     """
     subject = subject_of(model)
     settings = subject.model._weighted_settings()

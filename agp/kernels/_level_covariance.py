@@ -19,6 +19,10 @@ SECOND = 0.1
 """The standard deviation of the second and further weights at the start, relative to that of the kernel. If they were
 zero, they would stay so."""
 
+OWN = 0.1
+"""The unit of the variances v, relative to the variance of the kernel. With few rows, it is their median under the weak
+prior of `agp.integrate`, under which levels are correlated if the rows do not tell."""
+
 
 @tree.model
 class LevelCovariance(OfLevels):
@@ -254,7 +258,7 @@ class LevelCovariance(OfLevels):
         shapes = [xp.ones((count,), **like(X)), *(size * xp.cos(r * steps) for r in more)]
         weights = (0.5 * variance) ** 0.5 * xp.stack(shapes, axis=1)
         starts = {"weights": weights, "variance": variance - xp.sum(weights * weights, axis=1)}
-        units = {"weights_unit": variance**0.5, "variance_unit": variance}
+        units = {"weights_unit": variance**0.5, "variance_unit": OWN * variance}
         return tree.with_defaults(dataclasses.replace(self, levels=count), **starts, **units)
 
     def check(self, width: int, /) -> None:

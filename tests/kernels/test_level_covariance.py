@@ -84,7 +84,7 @@ def test_starts_have_the_variance_of_the_targets(rank, variance):
     np.testing.assert_allclose(kernel.diag(np.arange(-1.0, L)[:, None])[0], variance, rtol=1e-12)
     K = kernel(np.arange(float(L))[:, None])[0] / variance
     np.testing.assert_allclose(K - np.diag(np.diag(K)), 0.5 * (1.0 - np.eye(L)), atol=0.02)
-    np.testing.assert_allclose(np.asarray(kernel.weights_unit) ** 2, kernel.variance_unit, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(kernel.weights_unit) ** 2, variance, rtol=1e-12)
 
 
 def test_the_scale_of_products_is_that_of_the_first_factor():
@@ -200,9 +200,8 @@ def test_other_methods_take_it(method):
 
 
 def test_inducing_inputs_are_rows():
-    Z = SVGP.from_data(
-        X, Y, kernel=Matern52().on(0) * LevelCovariance(rank=2).on(1), num_inducing=30
-    ).process.inducing.Z
+    kernel = Matern52().on(0) * LevelCovariance().on(1)
+    Z = SVGP.from_data(X, Y, kernel=kernel, num_inducing=30).process.inducing.Z
     assert {*Z[:, 1]} <= {*map(float, range(L))}
 
 
