@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import as_arrays
+from sklearn.exceptions import NotFittedError
 
 import agp
 from agp import GPR, NNGP, RBF, SVGP, Constant, Gaussian, Matern52, Overlap, fit_newton, tree
@@ -233,3 +234,21 @@ def test_text_names_it():
     assert isinstance(parse_kernel("levelcovariance.on(kind)").kernel, LevelCovariance)
     model = GPRegressor(kernel="rbf.on(size) * levelcovariance.on(tree)").fit(TABLE, Y)
     assert agp.inspection.level_correlations(model)[0].levels == tuple(NAMES)
+
+
+def test_codes_of_levels_have_names():
+    table = TABLE.assign(kind=np.where(CODE > 2, "x", None))
+    model = GPRegressor(hyperparameters="mode", kernel="rbf", missing="impute").fit(table, Y)
+    assert model.model_levels() == {"tree": [*NAMES], "kind": model.columns_.levels["kind"]}
+    codes = model.model_inputs(table)[:, model.model_columns().index("tree")]
+    assert [model.model_levels()["tree"][int(code)] for code in codes[:9]] == TABLE["tree"][:9].tolist()
+    assert GPRegressor(kernel="rbf", hyperparameters="mode").fit(X, Y).model_levels() == {}
+    with pytest.raises(NotFittedError):
+        GPRegressor().model_levels()
+
+
+def test_a_list_of_priors_is_refused_with_a_remedy():
+    with pytest.raises(
+        TypeError, match=r"give a prior and a limit different patterns, such as 'weights' and '\*weights'"
+    ):
+        GPR.from_data(X, Y, priors={"weights": (Normal(0.0, 1.0), Between(-1.0, 1.0))})
