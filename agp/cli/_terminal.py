@@ -99,7 +99,8 @@ FRACTION = option(float, "a number between 0 and 1, such as 0.95", lambda x: 0.0
 SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x <= LARGEST_SEED)
 
 
-SPELLINGS = {"missing='impute'": "--missing impute", "name it in keep": "name it in --keep", "[sklearn]": "[cli]"}
+SPELLINGS = {"set missing='impute' before fit": "fit with --missing impute", "missing='impute'": "--missing impute"}
+SPELLINGS |= {"name it in keep": "name it in --keep", "[sklearn]": "[cli]"}
 SPELLINGS |= {"(max_steps)": "(--max-steps)", "(max_seconds)": "(--max-seconds)"}
 SPELLINGS |= {"raise tolerance": "raise --tolerance"}
 """How messages of the estimators are spelled in the shell."""

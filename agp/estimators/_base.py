@@ -30,7 +30,7 @@ from agp.estimators._search import train_model
 from agp.estimators._tags import set_tags
 from agp.inducing import distinct_rows
 from agp.inspection import column_names
-from agp.kernels import kernel_or_auto
+from agp.kernels import count_levels, kernel_or_auto
 from agp.likelihoods import Likelihood, Transform
 from agp.methods import METHODS, Method, build
 from agp.models import Model, valid_data
@@ -232,7 +232,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if isinstance(kernel, str):
             return kernel
         kernel = number_columns(kernel, vars(self).get("columns_"))
-        return kernel.with_categories(X.shape[1], self._categories)
+        return count_levels(kernel.with_categories(X.shape[1], self._categories), X)
 
     @property
     def _takes_codes(self) -> bool:
@@ -430,6 +430,16 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def model_sources(self) -> list[str]:
         """Return, for each column of `model_inputs`, the name of the table column from which it is computed."""
         return self.columns_.sources() if "columns_" in vars(self) else self._unnamed_columns()
+
+    def model_levels(self) -> dict[str, list[Any]]:
+        """Return, for each category, the values for which the codes 0, 1, ... in `model_inputs` stand, in this order.
+
+        None stands for a missing cell, if training had one. The code of any other value is -1. The result is empty if
+        the model inputs contain no codes, as those of arrays and of deep models.
+        """
+        check_is_fitted(self, "model_")
+        columns: Encoder | None = vars(self).get("columns_")
+        return {} if columns is None or columns.one_hot else {name: [*x] for name, x in columns.levels.items()}
 
     def _unnamed_columns(self) -> list[str]:
         check_is_fitted(self, "model_")

@@ -26,7 +26,7 @@ from agp.estimators._arrays import (
 from agp.estimators._encoding import Encoder
 from agp.estimators._validation import check_names, check_rows, explain_names, explain_refusals
 from agp.inspection import fill_missing_objects
-from agp.tables import MISSING, as_frame
+from agp.tables import FILL_IN, MISSING, as_frame
 from agp.tree import to_backend
 
 
@@ -87,7 +87,7 @@ def _convert_array(estimator: Any, X: Any) -> Any:
 def _remedy(estimator: Any, columns: Encoder | None) -> str | None:
     """Return advice on missing cells in an array, or None if they are imputed."""
     if estimator.missing == "refuse":
-        return "fill it in, or set missing='impute'"
+        return FILL_IN
     if columns is None or columns.missing == "refuse":
         return "fill it in, or fit again to a NumPy array or a table with missing='impute'"
     return None

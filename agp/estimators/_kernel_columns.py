@@ -1,6 +1,7 @@
 """Kernels on named columns of a table."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from agp import tree
@@ -53,7 +54,7 @@ def _check_places(sources: Sequence[str] | None, columns: Encoder) -> None:
 
 def _with_columns(kernel: Any, path: str, numbers: tuple[int, ...]) -> Any:
     """Replace the columns of the part at a path."""
-    new = ActiveDims(tree.nodes(kernel, ActiveDims)[path].kernel, numbers)
+    new = replace(tree.nodes(kernel, ActiveDims)[path], columns=numbers)
     return tree.replace(kernel, {path: new}) if path else new
 
 

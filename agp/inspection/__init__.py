@@ -5,6 +5,7 @@
 
 from agp.inspection._components import components
 from agp.inspection._effects import Effect, partial_dependence
+from agp.inspection._levels import LevelCorrelations, level_correlations
 from agp.inspection._relevance import (
     KernelRelevance,
     Lengthscale,
@@ -18,10 +19,12 @@ __all__ = [
     "Effect",
     "KernelRelevance",
     "Lengthscale",
+    "LevelCorrelations",
     "PermutationImportance",
     "components",
     "inducing_inputs",
     "kernel_relevance",
+    "level_correlations",
     "partial_dependence",
     "permutation_importance",
 ]

@@ -3,8 +3,8 @@
 import dataclasses
 import re
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -44,6 +44,10 @@ class Estimator(Protocol):
 
     def model_sources(self) -> list[str]:
         """Return, for each of the D columns, the name of the table column from which it is computed."""
+        ...
+
+    def model_levels(self) -> dict[str, list[Any]]:
+        """Return the values for which the codes 0, 1, ... of each category stand."""
         ...
 
     def _completed_inputs(self, X: Any) -> Array:
@@ -89,6 +93,8 @@ class Subject:
     """The positions of ordered classes among the labels, from the lowest class to the highest."""
     sources: tuple[str, ...] = ()
     """For each model column, the table column from which it is computed."""
+    levels: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """The values for which the codes 0, 1, ... in a model column stand, by its name."""
     row_facts: tuple[str, ...] = ()
     """What training knew of each row, such as "weights"."""
 
@@ -179,7 +185,7 @@ def subject_of(x: Any) -> Subject:
     order = tuple(fitted["order_"].tolist()) if "order_" in fitted else ()
     inputs, completed, sources = x.model_inputs, x._completed_inputs, tuple(x.model_sources())
     facts = tuple(fitted.get("_row_facts", ()))
-    parts = names, columns, classes, order, sources, facts
+    parts = names, columns, classes, order, sources, x.model_levels(), facts
     return Subject(fitted["model_"], x._imputing_predictor, inputs, completed, *parts)
 
 

@@ -8,6 +8,7 @@ from agp.kernels._composites import Product, Scaled, Sum
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._jets import Jets
+from agp.kernels._level_covariance import LevelCovariance
 from agp.kernels._linear import Linear
 from agp.kernels._linearisation import Linearisation
 from agp.kernels._on_sphere import OnSphere
@@ -28,6 +29,7 @@ __all__ = [
     "Features",
     "Jets",
     "Kernel",
+    "LevelCovariance",
     "Linear",
     "Linearisation",
     "Matern12",
@@ -61,6 +63,7 @@ __all__ = [
 # for other subpackages
 from agp.kernels._active_dims import input_columns
 from agp.kernels._by_name import KERNELS, kernel_or_auto, parse_kernel
+from agp.kernels._level_covariance import count_levels
 from agp.kernels._on_sphere import AXES, place_columns
 from agp.kernels._relevance import pair_rows, variance_shares
 from agp.kernels._stacks import count_settings

@@ -1,5 +1,6 @@
 """Kernels on some of the input columns."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -20,9 +21,13 @@ class ActiveDims(OfInputs):
         Any kernel. Parameters with one entry per column refer to the selected columns, in the order of `columns`.
     columns
         Distinct columns of the inputs, counted from 0. Kernels for estimators may contain names of table columns.
+    codes
+        Whether the columns contain codes of levels. `with_categories` says so for a user's kernel without
+        `Kernel.takes_codes`.
     """
 
     columns: tuple[int | str, ...]
+    codes: bool = False
     is_linear: ClassVar[bool] = True
 
     def _columns_within(self, columns: tuple[str, ...], /) -> tuple[str, ...]:
@@ -51,19 +56,28 @@ class ActiveDims(OfInputs):
         return backend_of(X).xp.stack([*columns, *more], axis=-1)
 
     def category_levels(self, width: int, /) -> dict[int, int]:  # noqa: ARG002
-        inside = self.kernel.category_levels(len(self.columns))
-        return {self.columns[d]: count for d, count in inside.items()}  # type: ignore[misc]
+        count = len(self.columns)
+        inside = (dict.fromkeys(range(count), 0) if self.codes else {}) | self.kernel.category_levels(count)
+        return {self.columns[d]: levels for d, levels in inside.items()}  # type: ignore[misc]
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:  # noqa: ARG002
         inside = tuple(d for d, column in enumerate(self.columns) if column in columns)
-        return type(self)(self.kernel.with_categories(len(self.columns), inside), self.columns)
+        if self.codes:
+            return self
+        kernel = self.kernel.with_categories(len(self.columns), inside)
+        if isinstance(kernel, ActiveDims) and kernel.kernel is self.kernel:  # a user's kernel of codes
+            return replace(self, codes=True)
+        return replace(self, kernel=kernel)
+
+    def _without_columns(self, width: int, columns: tuple[int, ...]) -> Kernel:  # noqa: ARG002
+        return self
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return self.kernel.random_features(rng, count, len(self.columns)).on(self.columns)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         self.check_columns(X.shape[1])
-        return type(self)(self.kernel.from_data(select_columns(X, self.columns), variance), self.columns)
+        return replace(self, kernel=self.kernel.from_data(select_columns(X, self.columns), variance))
 
     def check(self, width: int, /) -> None:
         self.check_columns(width)

@@ -1,6 +1,7 @@
 """The base class for kernels."""
 
 import functools
+import math
 import numbers
 import operator
 from abc import ABC, abstractmethod
@@ -8,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_instance
 from agp.kernels._features import Features
 from agp.kernels._jets import Jets
@@ -20,6 +21,10 @@ from agp.repairs import at_inputs, on_instance
 if TYPE_CHECKING:
     from agp.kernels._active_dims import ActiveDims
     from agp.kernels._composites import Product, Scaled, Sum
+
+
+CALL = 4096
+"""The most entries of a covariance matrix of several groups of inputs, for kernels that take one group at a time."""
 
 
 class Kernel(Stackable, tree.Part, ABC):
@@ -98,19 +103,44 @@ class Kernel(Stackable, tree.Part, ABC):
         """
         return X
 
-    def category_levels(self, width: int, /) -> dict[int, int]:  # noqa: ARG002
-        """Return the numbers of levels of the columns that contain codes of levels, of inputs with `width` columns."""
-        return {}
+    takes_codes: ClassVar[bool] = False
+    """Whether the columns contain codes of levels, so that the kernel compares levels instead of numbers."""
+
+    def category_levels(self, width: int, /) -> dict[int, int]:
+        """Return the numbers of levels of the columns that contain codes of levels, of inputs with `width` columns.
+
+        The number is 0 if it is unknown. By default, it is 0 for all columns if `takes_codes` is true, and there are no
+        such columns otherwise.
+        """
+        return dict.fromkeys(range(width), 0) if self.takes_codes else {}
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> "Kernel":
         """Return the kernel for inputs with `width` columns of which some contain codes of levels.
 
         By default, this is the kernel on the other columns, times `Overlap` on these columns. Linear kernels become
-        sums with `RandomEffects`. Parts that already act on codes, or on other columns, are kept.
+        sums with `RandomEffects`. The following parts are kept: those that take codes (`takes_codes`), those that act
+        on other columns only, and those of classes outside agp that act on columns of codes only. If a factor of a
+        product takes the codes of a column, the other factors act on the other columns, unless `on` selects the column.
         """
         from agp.kernels._categories import times_overlap  # subclasses
 
-        return times_overlap(self, width, columns) if columns else self
+        if not columns or self.takes_codes:
+            return self
+        if self._keeps_codes(width, columns):
+            from agp.kernels._active_dims import ActiveDims  # a subclass
+
+            return ActiveDims(self, tuple(range(width)), codes=True)
+        return times_overlap(self, width, columns)
+
+    def _keeps_codes(self, width: int, columns: tuple[int, ...]) -> bool:
+        """Whether `with_categories` keeps the kernel, which takes codes or is a user's kernel of codes only."""
+        return self.takes_codes or (len(columns) == width and not type(self).__module__.startswith("agp."))
+
+    def _without_columns(self, width: int, columns: tuple[int, ...]) -> "Kernel":
+        """Return the kernel on the other columns; parts that take codes, or whose columns are selected, are kept."""
+        from agp.kernels._categories import on_others  # a later module
+
+        return self if not columns or self._keeps_codes(width, columns) else on_others(self, width, columns)
 
     @abstractmethod
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
@@ -126,7 +156,8 @@ class Kernel(Stackable, tree.Part, ABC):
         """Return the covariances within each group of inputs, and their pullback.
 
         The covariances of group g are k(X_g, Z_g), or the symmetric k(X_g, X_g) if Z is omitted. If `takes_groups` is
-        true, the kernel is called once for all groups. Otherwise it is called once for each group.
+        true, the kernel is called once for all groups. Otherwise it is called for the rows of several small groups at
+        once, whose covariances with each other are not used.
 
         Parameters
         ----------
@@ -145,14 +176,18 @@ class Kernel(Stackable, tree.Part, ABC):
         inputs = (X,) if Z is None else (X, Z)
         if self.takes_groups:
             return self(*inputs)
-        xp = backend_of(X).xp
-        found = [self(*(x[g, ...] for x in inputs)) for g in range(X.shape[0])]
+        xp, (G, N), M = backend_of(X).xp, X.shape[:2], inputs[-1].shape[1]
+        size = max(1, math.isqrt(CALL // max(1, N * M)))
+        blocks = [slice(g, min(g + size, G)) for g in range(0, G, size)]
+        K, pulls = zip(*(_several_groups(self, *(x[some, ...] for x in inputs)) for some in blocks), strict=True)
 
         def pullback(K_bar):
-            kernel_bars, *input_bars = zip(*(pull(K_bar[g, ...]) for g, (_, pull) in enumerate(found)), strict=True)
-            return functools.reduce(tree.add, kernel_bars), *map(xp.stack, input_bars)
+            bars = (pull(K_bar[some, ...]) for some, pull in zip(blocks, pulls, strict=True))
+            kernel_bars, *input_bars = zip(*bars, strict=True)
+            joined = (None if any(x is None for x in several) else xp.concat(several) for several in input_bars)
+            return functools.reduce(tree.add, kernel_bars), *joined
 
-        return xp.stack([K for K, _ in found]), pullback
+        return xp.concat(K), pullback
 
     def grouped_sums(self, X: Array, Z: Array, w: Array, /) -> tuple[Array, Pullback]:
         """Return weighted sums of covariances with the inputs of each group, sum_c w_gc k(x_n, z_gc).
@@ -342,6 +377,22 @@ class Kernel(Stackable, tree.Part, ABC):
         return Scaled(multiplier_of(other), self)
 
     __rmul__ = __mul__
+
+
+def _several_groups(kernel: Kernel, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+    """Return the covariances within a few groups of inputs [G, N, D], [G, M, D] from those of all their rows."""
+    xp, (G, N, D) = backend_of(X).xp, X.shape
+    M = N if Z is None else Z.shape[1]
+    K, pull = kernel(*(xp.reshape(x, (-1, D)) for x in ((X,) if Z is None else (X, Z))))
+    zero = xp.zeros((), **like(K))
+    same = xp.eye(G, **like(K))[:, None, :, None] == 1.0
+
+    def pullback(K_bar):
+        bar = xp.reshape(xp.where(same, K_bar[:, :, None, :], zero), (G * N, G * M))
+        kernel_bar, *bars = pull(bar)
+        return kernel_bar, *(None if x is None else xp.reshape(x, (G, -1, D)) for x in bars)
+
+    return xp.sum(xp.where(same, xp.reshape(K, (G, N, G, M)), zero), axis=2), pullback
 
 
 def check_part(name: str, kernel: Any, /) -> None:

@@ -19,11 +19,12 @@ from agp.kernels._stacks import weighted_columns
 from agp.tree import POSITIVE
 
 
-class _OfLevels(Kernel):
+class OfLevels(Kernel):
     """Base class for kernels that depend on which entries of two rows are equal. The cotangents of inputs are zero."""
 
-    levels: int | tuple[int, ...]
+    levels: Any
     takes_groups: ClassVar[bool] = True
+    takes_codes: ClassVar[bool] = True
 
     def category_levels(self, width: int, /) -> dict[int, int]:
         return dict(enumerate(self._levels(width)))
@@ -37,9 +38,6 @@ class _OfLevels(Kernel):
 
     def _codes(self, X: Array) -> Array:
         return codes_of(X, self._levels(X.shape[-1]))
-
-    def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:  # noqa: ARG002
-        return self
 
     def _zeros(self, X: Array, Z: Array | None) -> tuple[Array, ...]:
         xp = backend_of(X).xp
@@ -61,10 +59,17 @@ class _OfLevels(Kernel):
 
 def times_overlap(kernel: Kernel, width: int, columns: tuple[int, ...], /) -> Kernel:
     """Return a kernel on the columns of numbers, times `Overlap` on the other columns. See `Kernel.with_categories`."""
+    lengthscale = _split_columns(kernel, "lengthscale", (), columns, width)[0]
+    return on_others(kernel, width, columns) * Overlap(lengthscale).on(columns)
+
+
+def on_others(kernel: Kernel, width: int, columns: tuple[int, ...], /) -> Kernel:
+    """Return a kernel on the columns of numbers alone, which is constant if there are none."""
     numbers = tuple(d for d in range(width) if d not in columns)
-    lengthscale, rest = _split_columns(kernel, "lengthscale", numbers, columns, width)
-    overlap = Overlap(lengthscale).on(columns)
-    return rest.on(numbers) * overlap if numbers else Constant(tree.leaves(kernel).get("variance")) * overlap
+    if numbers:
+        return _split_columns(kernel, "", numbers, columns, width)[1].on(numbers)
+    variance = tree.leaves(kernel).get("variance")
+    return Constant(None if _length(variance) is not None else variance)
 
 
 def plus_effects(kernel: Kernel, width: int, columns: tuple[int, ...], /) -> Kernel:
@@ -94,7 +99,7 @@ def _length(x: Any) -> int | None:
     """Return the number of entries of a vector or a list, or None."""
     if isinstance(x, list | tuple):
         return len(x)
-    return None if isinstance(x, int | float) or x.ndim != 1 else x.shape[0]
+    return None if x is None or isinstance(x, int | float) or x.ndim != 1 else x.shape[0]
 
 
 def _entries(x: Any, places: tuple[int, ...]) -> Any:
@@ -102,7 +107,7 @@ def _entries(x: Any, places: tuple[int, ...]) -> Any:
 
 
 @tree.model
-class Overlap(_OfLevels):
+class Overlap(OfLevels):
     """The correlation of categories, k(x, z) = prod_d exp(-[x_d != z_d] / (2 lengthscale_d^2)).
 
     The columns contain the codes of levels, which are whole numbers. All pairs of different levels are at the distance
@@ -234,7 +239,7 @@ class Overlap(_OfLevels):
 
 
 @tree.model
-class RandomEffects(_OfLevels):
+class RandomEffects(OfLevels):
     """Independent effects of the levels of categories, k(x, z) = sum_d variance_d [x_d = z_d].
 
     The columns contain the codes of levels, which are whole numbers. The functions are sums of one number for each

@@ -196,6 +196,9 @@ class Centred(OfSameInputs):
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
         return type(self)(self.kernel.with_categories(width, columns), self.points, self.weights)
 
+    def _without_columns(self, width: int, columns: tuple[int, ...]) -> Kernel:
+        return type(self)(self.kernel._without_columns(width, columns), self.points, self.weights)
+
     def scale_by(self, factor: Array | float, /) -> Self:
         return type(self)(self.kernel.scale_by(factor), self.points, self.weights)
 

@@ -164,6 +164,20 @@ class Indicators(Blocks):
         return xp.concat(parts, axis=1)[:, None, :], lambda _: None
 
 
+@tree.model
+class OfPlaces(Blocks):
+    """A single block with the features of the levels of a column, the rows of a table [L + 1, F].
+
+    Codes of no level have those of the last row.
+    """
+
+    table: Array = tree.auxiliary()
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        places = places_of(X[:, 0], self.table.shape[0] - 1)
+        return backend_of(X).xp.take(self.table, places, axis=0)[:, None, :], lambda _: None
+
+
 def places_of(codes: Array, levels: int) -> Array:
     """Return codes as whole numbers; those that are no code of a level become `levels`."""
     xp = backend_of(codes).xp

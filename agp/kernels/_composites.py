@@ -90,12 +90,14 @@ class _Composite(Kernel):
         """Return the composition of other parts, in which the same parts are equal."""
         return tree.equalise(type(self)(tuple(parts), ties=self.ties))
 
-    def _with_categories(self, width: int, columns: tuple[int, ...]) -> Iterable[Kernel]:
+    def _check_mixed(self) -> None:
         if self.ties:
             raise ValueError(
                 "a kernel object that occurs several times cannot be combined with categories; use different objects."
             )
-        return (part.with_categories(width, columns) for part in self.parts)
+
+    def _without_columns(self, width: int, columns: tuple[int, ...]) -> Kernel:
+        return self._with_parts(part._without_columns(width, columns) for part in self.parts) if columns else self
 
     def _pull_parts(self, pulls: Iterable[Pullback], part_bars: Iterable[Any]) -> tuple[Any, ...]:
         bars: list[Any] = []
@@ -151,7 +153,10 @@ class _Composite(Kernel):
         return found
 
     def category_levels(self, width: int, /) -> dict[int, int]:
-        return {d: count for part in self.parts for d, count in part.category_levels(width).items()}
+        found: dict[int, int] = {}
+        for part in self.parts:
+            found |= {d: max(count, found.get(d, 0)) for d, count in part.category_levels(width).items()}
+        return found
 
     def check(self, width: int, /) -> None:
         for part in self.parts:
@@ -193,7 +198,10 @@ class Sum(_Composite):
         return value, pullback
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
-        return functools.reduce(operator.add, self._with_categories(width, columns)) if columns else self
+        if not columns:
+            return self
+        self._check_mixed()
+        return functools.reduce(operator.add, (part.with_categories(width, columns) for part in self.parts))
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         share = variance / len(self.parts)
@@ -261,7 +269,17 @@ class Product(_Composite):
         return functools.reduce(operator.mul, values), pullback
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
-        return functools.reduce(operator.mul, self._with_categories(width, columns)) if columns else self
+        if not columns:
+            return self
+        self._check_mixed()
+        alone = [part._without_columns(width, columns).with_categories(width, columns) for part in self.parts]
+        taken = [{*part.category_levels(width)} for part in alone]
+        mixed = []
+        for i, part in enumerate(self.parts):
+            others = set().union(*taken[:i], *taken[i + 1 :])
+            rest = part._without_columns(width, tuple(d for d in columns if d in others))
+            mixed.append(rest.with_categories(width, columns))
+        return functools.reduce(operator.mul, mixed)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         first = next((i for i, part in enumerate(self.parts) if _has_variance(part)), 0)
@@ -363,6 +381,9 @@ class Scaled(OfSameInputs):
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
         return type(self)(self.variance, self.kernel.with_categories(width, columns), variance_unit=self.variance_unit)
+
+    def _without_columns(self, width: int, columns: tuple[int, ...]) -> Kernel:
+        return type(self)(self.variance, self.kernel._without_columns(width, columns))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._scale_parts(*self.kernel.diag(X))

@@ -26,6 +26,9 @@ class _WithoutInputs(ConstantVariance):
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:  # noqa: ARG002
         return self
 
+    def _without_columns(self, width: int, columns: tuple[int, ...]) -> Kernel:  # noqa: ARG002
+        return self
+
     def from_data(self, _X: Array, variance: float, /) -> Self:
         return tree.with_defaults(self, variance=variance, variance_unit=variance)
 

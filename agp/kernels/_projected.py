@@ -71,12 +71,17 @@ class Projected(OfInputs):
 
     def with_categories(self, width: int, columns: tuple[int, ...], /) -> Kernel:
         """Return the kernel of combinations of the other columns, times `Overlap` on these columns."""
+        if not columns or len(columns) == width:
+            return times_overlap(self, width, columns) if columns else self
+        return self._without_columns(width, columns) * Overlap().on(columns)
+
+    def _without_columns(self, width: int, columns: tuple[int, ...]) -> Kernel:
         numbers = tuple(d for d in range(width) if d not in columns)
         if not columns or not numbers:
-            return times_overlap(self, width, columns) if columns else self
+            return super()._without_columns(width, columns)
         W = self.weights
         rows = [W[d] for d in numbers] if isinstance(W, list | tuple) else select_columns(W.mT, numbers).mT
-        return type(self)(self.kernel, rows).on(numbers) * Overlap().on(columns)
+        return type(self)(self.kernel, rows).on(numbers)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         found = self.kernel.random_features(rng, count, self.weights.shape[1])

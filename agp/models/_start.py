@@ -8,7 +8,7 @@ from agp import tree
 from agp.backend import Array, backend_of, like, to_numpy
 from agp.checks import as_columns, check_data, check_instance, known_of_rows, usable
 from agp.chunking import TaggedRows, column_spreads
-from agp.kernels import Kernel
+from agp.kernels import Kernel, count_levels
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.models._parts import ExactParts
@@ -74,8 +74,9 @@ def prepare_data(
     outputs = likelihood.latents(y.shape[1])
     likelihood.check_outputs(outputs)
     known = _known_of_rows(X, outputs, likelihood, parts)
-    X, y, offset = _rows_for_start(X, y, known)
     kernel: Kernel | None = parts.get("kernel")
+    kernel = None if kernel is None else count_levels(kernel, X)
+    X, y, offset = _rows_for_start(X, y, known)
     is_complete = kernel is not None and not tree.missing(kernel) and not tree.missing(likelihood)
     values, use = observations_of_rows(likelihood, y, offset), {"is_used": not is_complete}
     if tagged := _read_tags(kernel if kernels is None else kernels):

@@ -35,6 +35,8 @@ def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, 
             raise TypeError(f"priors contains {pair!r}, but must map names to priors, as in {example}.")
         if not isinstance(pair[1], Prior):
             hint = f"; write {pair[1].__name__}(...)" if isinstance(pair[1], type) else ""
+            if isinstance(pair[1], list | tuple):
+                hint = f"; give a prior and a limit different patterns, such as {pair[0]!r} and '*{pair[0]}'"
             raise TypeError(
                 f"the prior of {pair[0]!r} is {pair[1]!r}, but must be an instance of agp.priors.Prior{hint}."
             )

@@ -12,7 +12,7 @@ from agp.checks import check_choice, check_positive, check_whole
 from agp.chunking import check_memory
 from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.inducing import Points
-from agp.kernels import Kernel
+from agp.kernels import Kernel, count_levels
 from agp.likelihoods import Gaussian, Likelihood
 from agp.models import SGPR, SVGP
 from agp.priors import Prior
@@ -279,7 +279,7 @@ def fit_regression(
 def _mix_categories(X: Array, categories: Iterable[int], kernel: Any) -> tuple[Columns, Any]:
     """Return the kinds of columns, and the kernel, if it is given, for these columns."""
     columns = Columns(X.shape[1], check_categories(categories, X))
-    return columns, columns.mix(kernel) if isinstance(kernel, Kernel) else kernel
+    return columns, count_levels(columns.mix(kernel), X) if isinstance(kernel, Kernel) else kernel
 
 
 def _warn_about(found: Any, why: str) -> Any:
@@ -433,9 +433,8 @@ def fit_classification(
     check_choice("method", method, CLASSIFICATION_METHODS)
     check_labels(logistic, y)
     check_memory(memory)
-    columns = Columns(X.shape[1], check_categories(categories, X))
-    if isinstance(kernel, Kernel):
-        kernel = columns.mix(tree.place_leaves(kernel, X))
+    columns, kernel = _mix_categories(X, categories, kernel)
+    kernel = tree.place_leaves(kernel, X) if isinstance(kernel, Kernel) else kernel
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     priors, limits = split_priors(priors)
     plan = ClassPlan(kernel, logistic, priors, memory, most, seed, columns, tree.patterns(frozen), limits)

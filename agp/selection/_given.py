@@ -4,6 +4,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -356,7 +357,7 @@ def with_base(kernel: Any, kind: type[Kernel]) -> Any:
                 break
         return type(kernel)(tuple(parts))
     if isinstance(kernel, ActiveDims):
-        return ActiveDims(with_base(kernel.kernel, kind), kernel.columns)
+        return replace(kernel, kernel=with_base(kernel.kernel, kind))
     if isinstance(kernel, Warped):
         return Warped(with_base(kernel.kernel, kind), kernel.centre, kernel.scale)
     if isinstance(kernel, Projected):

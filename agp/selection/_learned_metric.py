@@ -1,5 +1,6 @@
 """Learned metrics: the same kernel on other axes, those along which the predictive mean varies most and least."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ def _turn(kernel: Kernel, at: _Place, fixed: tuple[int, ...]) -> Kernel | None:
     if isinstance(kernel, ActiveDims):
         of: Any = list(kernel.columns)
         found = _turn(kernel.kernel, at._replace(X=at.X[:, of], columns=[at.columns[d] for d in of]), fixed)
-        return None if found is None else ActiveDims(found, kernel.columns)
+        return None if found is None else replace(kernel, kernel=found)
     if isinstance(kernel, Warped):
         found = _turn(kernel.kernel, at._replace(X=kernel.warp(at.X)), fixed)
         return None if found is None else Warped(found, kernel.centre, kernel.scale)

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -66,12 +66,14 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     Parameters
     ----------
     model
-        An `agp.models.Model`, or a part of a model.
+        An `agp.models.Model`, a part of a model, or a fitted `GPRegressor` or `GPClassifier`, which stands for its
+        model (`model_`).
     frozen
         Patterns for the names of leaves that are not trained, as in `agp.updates.Adam`, or a training result's
         attribute `frozen`.
     columns
-        The names of the input columns, which are shown next to the entries of lengthscales.
+        The names of the input columns, which are shown next to the entries of lengthscales. Those of an estimator are
+        known.
 
     Raises
     ------
@@ -94,6 +96,7 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     """
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise TypeError(f"columns is {columns!r}, but must be a list of the names of the input columns.")
+    model, columns = _model_of(model, columns)
     headings, cells = _table_of(model, frozen, columns, MAX_ENTRIES)
     rows: list[tuple[str | list[str], ...]] = [headings, *cells]
     table = [row for cells in rows for row in zip_longest(*map(_lines, cells), fillvalue="")]
@@ -108,7 +111,7 @@ def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Se
     Parameters
     ----------
     model
-        An `agp.models.Model`, or any other class made by `agp.tree.model`.
+        As in `agp.summary`.
     frozen, columns
         As in `agp.summary`.
 
@@ -117,9 +120,27 @@ def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Se
     ValueError
         If a pattern matches no parameter. The message lists the parameters.
     """
+    model, columns = _model_of(model, columns)
     parts = [(path, _kind(part)) for path, part in _parts(model).items()]
     headings, rows = _table_of(model, frozen, columns, SHOWN_HTML)
     return table_html(type(model).__name__, parts) + table_html("Leaves", rows, headings)
+
+
+@runtime_checkable
+class _Estimator(Protocol):
+    """The interface of `agp.estimators` that this subpackage uses."""
+
+    def model_columns(self) -> list[str]:
+        """Return the names of the input columns."""
+        ...
+
+
+def _model_of(x: Any, columns: Sequence[str]) -> tuple[Any, Sequence[str]]:
+    """Return the model of a fitted estimator, and the names of its columns unless others are given."""
+    if tree.is_model(x) or not isinstance(x, _Estimator):
+        return x, columns
+    names = x.model_columns()  # raises if it is not fitted
+    return vars(x)["model_"], columns or names
 
 
 def _table_of(model: Any, frozen: Any, columns: Sequence[str], shown: int) -> tuple[tuple[str, ...], list[Any]]:

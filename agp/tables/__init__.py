@@ -33,7 +33,7 @@ from agp.tables._cells import (
     numbers_in,
     plain_column,
 )
-from agp.tables._columns import MISSING, as_frame, collect_frame, shorten_remarks
+from agp.tables._columns import FILL_IN, MISSING, as_frame, collect_frame, shorten_remarks
 from agp.tables._files import TABLES, ending_of, unknown_column_message
 from agp.tables._numbers import Style
 from agp.tables._open_rows import is_many, several_files

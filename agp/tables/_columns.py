@@ -55,7 +55,7 @@ COLLECTING = {
     "sqlframe": "toPandas()",
 }
 """The calls that load lazy data frames into memory, by library as narwhals names it."""
-FILL_IN = "fill it in, or set missing='impute'"
+FILL_IN = "fill it in, or set missing='impute' before fit"
 
 
 def as_frame(X: Any, name: str = "X") -> Any:

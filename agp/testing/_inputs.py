@@ -1,6 +1,7 @@
 """Random inputs at which `check_pullback` checks a part: with as many columns as it takes, and codes for categories."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def number_names(kernel: Kernel, /) -> Kernel:
         columns = parts[path].columns
         if any(isinstance(column, str) for column in columns):
             numbers = tuple(known[outer[path]].get(x, x) if isinstance(x, str) else x for x in columns)
-            new = ActiveDims(tree.nodes(kernel, ActiveDims)[path].kernel, numbers)
+            new = replace(tree.nodes(kernel, ActiveDims)[path], columns=numbers)
             kernel = tree.replace(kernel, {path: new}) if path else new
     return kernel
 
@@ -73,11 +74,14 @@ def _check_width(part: Any, X: Array, outputs: int) -> None:
 
 
 def _with_codes(part: Any, X: Any, rng: np.random.Generator) -> Any:
-    """Replace the columns of categories by codes of their levels."""
+    """Replace the columns of categories by codes of up to three levels and of an unknown one, -1, which all repeat."""
     if isinstance(part, Kernel):
+        tags = {X.shape[1] - 1} if part.reads_tags else set()
         for column, levels in part.category_levels(X.shape[1]).items():
             if column < X.shape[1]:
-                X[:, column] = rng.integers(0, levels or LEVELS, X.shape[0])
+                some = rng.permutation(levels or LEVELS)[:LEVELS]
+                codes = some if column in tags else np.concat([[-1], some])
+                X[:, column] = rng.permutation(np.resize(codes, X.shape[0]))
     return X
 
 

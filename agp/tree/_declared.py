@@ -23,7 +23,8 @@ def param(
     Parameters
     ----------
     constraint
-        The constraint on the values. Positive multiples of a valid value must also be valid.
+        The constraint on the values. If the parameter has a unit, the constraint applies to the values divided by it,
+        so that positive multiples of a valid value must also be valid.
     default
         The default value of the field.
     unit

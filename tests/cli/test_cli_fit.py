@@ -81,7 +81,7 @@ def test_a_table_with_a_mark_a_text_and_a_hole_says_which_option_makes_it_work(s
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + holed.to_csv(index=False).encode())
     call = ["fit", "t.csv", "--target", "sound", "--out", "m.safetensors", "--max-steps", "25"]
     said = refused(*call)
-    assert said == "agp: t.csv: line 19, column 'chord' has a missing cell; fill it in, or set --missing impute.\n"
+    assert said == "agp: t.csv: line 19, column 'chord' has a missing cell; fill it in, or fit with --missing impute.\n"
     status, out, _ = shell(*call, "--missing", "impute", "--test-share", "0.2")
     assert status == 0
     assert (
@@ -349,7 +349,11 @@ def test_dates_become_days(fit, shell, form):
             "line 3, column 'when' has a time without a time zone, but other",
         ),
         (["1.2.3", "1.2.33"] * (N // 2), [], "column 'when' has dates in several formats, such as '1.2.3'"),
-        ([None, *MONTHS.astype(str)[1:]], [], "line 2, column 'when' has a missing cell; fill it in, or set --missing"),
+        (
+            [None, *MONTHS.astype(str)[1:]],
+            [],
+            "line 2, column 'when' has a missing cell; fill it in, or fit with --missing",
+        ),
     ],
 )
 def test_dates_that_are_not_clear_are_refused(refused, cells, more, words):

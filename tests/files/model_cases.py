@@ -34,7 +34,18 @@ from agp import (
 )
 from agp.actions import ConjugateGradients, DenseActions
 from agp.inducing import JointInducing, Patches, Points
-from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, WithSlopes
+from agp.kernels import (
+    RBF,
+    ActiveDims,
+    Constant,
+    LevelCovariance,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    WithSlopes,
+)
 from agp.likelihoods import Bernoulli, Gaussian
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
@@ -59,6 +70,8 @@ KERNELS: dict[str, Callable[[], Any]] = {
     "sum": lambda: Linear() + Constant(),
     "scaled": lambda: 2.0 * Matern32(),
     "active": lambda: RBF().on((1,)) + Linear().on([0]),
+    "levelcovariance": lambda: LevelCovariance(np.asarray([[0.3, -1.1], [0.7, 0.2]]), np.asarray([0.31, 0.57])).on(1),
+    "codes": lambda: ActiveDims(RBF(), (1,), codes=True),
 }
 """A case of each kernel, and combinations without values."""
 LIKELIHOODS: dict[str, tuple[Callable[[], Any], np.ndarray]] = {

@@ -14,6 +14,7 @@ from agp.kernels import (
     Centred,
     Constant,
     Kernel,
+    LevelCovariance,
     Linear,
     Matern12,
     Matern32,
@@ -103,6 +104,16 @@ def _effects(kernel, X, Z):
     return np.sum(kernel.variance * (np.round(X) == np.round(Z)), axis=-1)
 
 
+def _level_covariance(kernel, X, Z):
+    W, v, (column,) = kernel.kernel.weights, kernel.kernel.variance, kernel.columns
+    C = np.zeros((len(W) + 1, len(W) + 1))
+    C[:-1, :-1] = W @ W.T + np.diag(np.broadcast_to(v, len(W)))
+    C[-1, -1] = np.trace(C) / len(W)
+    x, z = (np.round(A[..., column]).astype(int) for A in (X, Z))
+    x, z = (np.where((code < 0) | (code >= len(W)), len(W), code) for code in (x, z))
+    return C[x, z]
+
+
 def _warped(kernel, X, Z):
     x, z = (
         np.where(kernel.scale > 0.0, np.arcsinh((A - kernel.centre) / np.maximum(kernel.scale, 1e-9)), A)
@@ -150,6 +161,16 @@ CASES = {
     "overlap-ard": Case(lambda width: Overlap(SCALES(width)), _overlap, NO_CODES),
     "effects": Case(lambda _: RandomEffects(0.7), _effects, NO_CODES),
     "effects-ard": Case(lambda width: RandomEffects(LENGTHS(width)), _effects, NO_CODES),
+    "level-covariance": Case(
+        lambda width: LevelCovariance(mixing(4, 2), (0.3, 0.5, 0.2, 0.4)).on(width - 1), _level_covariance
+    ),
+    "level-covariance-shared": Case(lambda _: LevelCovariance(mixing(4, 1), 0.4).on(1), _level_covariance),
+    "level-covariance-parts": Case(
+        lambda width: (
+            RBF(0.8, LENGTHS(width)) * LevelCovariance(mixing(4, 2), 0.3).on(0)
+            + (0.5 * LevelCovariance(mixing(4, 2), 0.1) + Constant(0.2)).on(2)
+        ),
+    ),
     "mixed-columns": Case(
         lambda _: (Matern52(0.8, (0.7, 1.1)) + Linear(0.4)).on((2, 0)) * Overlap(0.9).on(1) + RandomEffects(0.6).on(1),
         without=NO_CODES,

@@ -9,6 +9,7 @@ from agp import tree
 from agp.kernels import (
     RBF,
     Constant,
+    LevelCovariance,
     Linear,
     Matern12,
     Matern32,
@@ -134,6 +135,8 @@ def test_scales_are_those_of_the_part_that_decides(name, backend):
 def test_scales_exist_where_a_part_is_stationary(name):
     kernel = kernel_case(name, 3)
     found = kernel.inverse_scales(3)
-    stationary = any(isinstance(part, (Stationary, Overlap)) for part in tree.nodes(kernel, object).values())
+    stationary = any(
+        isinstance(part, (Stationary, Overlap, LevelCovariance)) for part in tree.nodes(kernel, object).values()
+    )
     assert (found is not None) == stationary
     assert found is None or found.shape == kernel.metric_inputs(np.ones((4, 3))).shape[1:]

@@ -14,6 +14,7 @@ from agp.kernels import (
     ActiveDims,
     Constant,
     Kernel,
+    LevelCovariance,
     Linear,
     Matern12,
     Matern32,
@@ -30,7 +31,8 @@ from agp.kernels import (
 )
 from agp.posteriors import Relaxed
 
-BLANK = [cls for cls in KERNELS.values() if cls is not Seasonal]  # which has no initial period
+# without Seasonal, which has no initial period, and LevelCovariance, which acts on one column
+BLANK = [cls for cls in KERNELS.values() if cls not in (Seasonal, LevelCovariance)]
 
 
 # -- operators --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """The table of a model's leaves."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import agp
 from agp.priors import Gamma
@@ -105,3 +107,21 @@ def test_lengthscales_stand_in_lines_beside_the_names_of_their_columns():
     assert lines[at].index("height") == lines[at + 1].index("mass")
     (own,) = (line for line in lines if line.startswith("kernel.parts.1.kernel.lengthscale"))
     assert own.split()[1] == "mass:"
+
+
+def test_summaries_of_estimators_are_those_of_their_models():
+    table = pd.DataFrame({"size": np.linspace(0.0, 3.0, 30), "kind": ["a", "b", "c"] * 10})
+    y = np.sin(table["size"]) + 0.1 * np.cos(7.0 * np.arange(30.0))
+    for estimator, targets in ((agp.GPRegressor(hyperparameters="mode"), y), (agp.GPClassifier(), y > 0.5)):
+        with pytest.raises(NotFittedError):
+            agp.summary(estimator)
+        estimator.fit(table, targets)
+        found = agp.summary(estimator)
+        assert found == agp.summary(estimator.model_, columns=estimator.model_columns())
+        assert "size" in found
+        assert agp.summaries.summary_html(estimator).startswith("<")
+
+
+def test_summaries_of_other_objects_are_refused():
+    with pytest.raises(TypeError, match="int is not a model"):
+        agp.summary(3)
