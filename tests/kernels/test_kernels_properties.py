@@ -97,7 +97,7 @@ def test_euler_identity(name, seed, width):
     assert abs(by_scale - by_inputs) <= 1e-11 * size
 
 
-@pytest.mark.parametrize("name", [*STATIONARY_CASES, "periodic", "periodic-ard", "periodic-mixed"])
+@pytest.mark.parametrize("name", [*STATIONARY_CASES, "periodic", "periodic-ard", "periodic-mixed", "periodic-centred"])
 @EXAMPLES
 @given(seed=SEEDS, width=WIDTHS)
 def test_a_shift_changes_nothing(name, seed, width):
