@@ -1,5 +1,6 @@
 """Kernels of functions whose average over the data is zero, with which the terms of additive functions are unique."""
 
+import dataclasses
 from collections.abc import Iterable
 from functools import reduce
 from operator import add
@@ -9,11 +10,13 @@ from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.checks import check_instance, check_like
 from agp.errors import count_of
+from agp.kernels._active_dims import ActiveDims
 from agp.kernels._base import Kernel
 from agp.kernels._composites import OfSameInputs, evaluate
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Blocks, Features, Term
 from agp.kernels._linearisation import Linearisation, times_vectors
+from agp.kernels._periodic import Winding
 
 POINTS = 200
 """The maximum number of points that are chosen from data."""
@@ -67,6 +70,11 @@ class Centred(OfSameInputs):
     In a sum of functions of single columns, a constant can be moved from one function to another. If all functions are
     centred and the constant is a term of its own, each term has one meaning: the effect of its column, relative to the
     average over the points. `additive` writes such a sum.
+
+    A season is better centred over its period, with `Seasonal(centred=True)`, in closed form and whatever the rows are.
+    In a product with another kernel, centre the season alone: ``Seasonal(period=1.0, centred=True) * RBF()``. The
+    functions of ``Centred(Seasonal(period=1.0) * RBF())`` average to zero over all rows together, but not over each
+    year, so they still contain a trend.
 
     Models of nearest rows, such as `agp.NNGP`, condition each prediction on other rows, so the components of their
     predictions average to zero only roughly: up to a tenth of the standard deviation of the targets in tests.
@@ -286,6 +294,18 @@ class _CentredSums(NamedTuple):
         return tree.cotangent(self.kernel, kernel=tree.with_leaves(products, found))
 
 
+def centre(kernel: Kernel, /) -> Kernel:
+    """Return the kernel of functions whose average is zero: over the period of a season, or over the rows of the data.
+
+    A kernel on some columns stays one.
+    """
+    if isinstance(kernel, ActiveDims):
+        return dataclasses.replace(kernel, kernel=centre(kernel.kernel))
+    if isinstance(kernel, Winding) and not kernel.centred:
+        return dataclasses.replace(kernel, centred=True)
+    return Centred(kernel)
+
+
 def additive(kernel: Kernel, columns: Iterable[int | str], /) -> Kernel:
     """Return the kernel of a constant plus one centred function for each column.
 
@@ -299,7 +319,8 @@ def additive(kernel: Kernel, columns: Iterable[int | str], /) -> Kernel:
     Returns
     -------
     kernel
-        ``Constant() + Centred(kernel).on(first) + Centred(kernel).on(second) + ...``; see `Centred`.
+        ``Constant() + Centred(kernel).on(first) + Centred(kernel).on(second) + ...``; see `Centred`. Seasons are
+        centred over their period: ``Seasonal(..., centred=True).on(first)``.
 
     Examples
     --------
@@ -322,7 +343,7 @@ def additive(kernel: Kernel, columns: Iterable[int | str], /) -> Kernel:
     def own() -> Kernel:  # a copy, because equal objects would be tied
         return tree.with_leaves(kernel, {**blank, **tree.leaves(kernel)})
 
-    terms = [Centred(own()).on(column) for column in columns]
+    terms = [centre(own()).on(column) for column in columns]
     if not terms:
         raise ValueError("additive has no columns; pass one or more.")
     return reduce(add, terms, Constant())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
@@ -10,6 +11,7 @@ from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, to_numpy
 from agp.checks import check_instance
 from agp.chunking import column_spreads, unit_by_column
+from agp.errors import ColumnWarning
 from agp.kernels._base import ConstantVariance
 from agp.kernels._circle import CircleAverage, average_on_circles
 from agp.kernels._distance import centre_of, own_distances, squared_distances, sums_by_column
@@ -19,6 +21,7 @@ from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weight
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._stacks import spread_scalars, weighted_columns
 from agp.kernels._stationary import RBF
+from agp.repairs import outside
 from agp.tree import POSITIVE
 
 
@@ -408,5 +411,24 @@ class Seasonal(Winding):
         period = to_numpy(self.period)
         if not ((period > 0.0) & (period < math.inf)).all():
             raise ValueError(f"period of Seasonal is {period}, but must be positive and finite.")
+        _warn_of_equal_phases(X, self.period)
         ones = backend_of(X).xp.ones_like(X[0, :])
         return tree.with_defaults(self, variance=variance, lengthscale=ones, variance_unit=variance)
+
+
+def _warn_of_equal_phases(X: Array, period: Array) -> None:
+    """Warn if all rows of a column that is not constant have the same phase, up to rounding."""
+    xp = backend_of(X).xp
+    turns = (X - X[:1, :]) / period
+    rounding = 8.0 * float(xp.finfo(X.dtype).eps) * xp.max(xp.abs(X) / period, axis=0)
+    apart = xp.max(xp.abs(turns - xp.round(turns)), axis=0)
+    (equal,) = xp.nonzero((apart <= rounding) & (xp.max(xp.abs(turns), axis=0) > 0.5))
+    if not equal.shape[0]:
+        return
+    column = int(equal[0])
+    number = to_numpy(period if not period.ndim else period[column]).item()
+    text = (
+        f"all rows have the same phase of the period {number:g}, so the data say nothing about this season; pass the "
+        "period in the unit of the column, such as 365.25 for a year of dates, which are counted in days."
+    )
+    warnings.warn(text, ColumnWarning, stacklevel=outside())

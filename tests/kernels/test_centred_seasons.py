@@ -1,5 +1,7 @@
 """Seasonal kernels of functions that average to zero over each period."""
 
+import warnings
+
 import numpy as np
 import pytest
 from helpers import as_arrays, assert_close
@@ -104,3 +106,27 @@ def test_the_season_is_the_same_for_other_rows():
     kernel = Constant() + Seasonal(period=1.0, centred=True)
     found = agp.fit(agp.GPR.from_data(t, y, kernel=kernel), t, y).model.predictor().components(phases)
     assert abs(np.mean(found.mean[:, 0, 1])) < 1e-12
+
+
+# -- phases -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1.0, 86400.0, 1e-3])
+@pytest.mark.parametrize("kind", [Seasonal, lambda **options: Seasonal(**options, centred=True)])
+def test_rows_of_one_phase_are_reported(kind, scale):
+    days = scale * np.floor(np.arange(40.0) * 30.44)[:, None] + scale * 14000.0
+    with pytest.warns(agp.errors.ColumnWarning, match="all rows have the same phase of the period"):
+        kind(period=scale).from_data(days, 1.0)
+    shifted = days + 0.3 * scale * (np.arange(40.0) % 2.0)[:, None]
+    for period, rows in ((7.0, days), (1.0, days[:1]), (1.0, days[:1] + 0.0 * days), (1.0, shifted)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            kind(period=scale * period).from_data(rows, 1.0)
+
+
+def test_linear_of_a_data_frame_names_the_remedy():
+    pd = pytest.importorskip("pandas")
+    dates = pd.DataFrame({"date": pd.date_range("2005-01-01", periods=5, freq="MS")})
+    for wrong in (dates, dates["date"], dates["date"].to_numpy()[:, None], [[1.0]]):
+        with pytest.raises(TypeError, match=r"Linear\(at_mean=True\)"):
+            Linear.centred(wrong)
