@@ -74,7 +74,11 @@ def _parse_sum(name: str, at: int, others: tuple[str, ...], *, inside: bool) -> 
             terms.append([])
         kernel, operation, end = _parse_factor(name, at, others)
         if operation == ("" if inside else ")"):
-            fault = _unclosed(name[start:]) if inside else _fault_behind(name[end - 1 :], name[at : end - 1].strip())
+            fault = (
+                _message_of_unclosed(name[start:])
+                if inside
+                else _fault_behind(name[end - 1 :], name[at : end - 1].strip())
+            )
             raise ValueError(f"the kernel {name!r} {fault}")
         terms[-1].append(kernel)
         at = end
@@ -181,5 +185,5 @@ def _fault_behind(tail: str, kind: str) -> str:
     return f"has {tail!r} after {kind!r}; join kernels by + or *, as in 'rbf*linear + white'."
 
 
-def _unclosed(rest: str) -> str:
+def _message_of_unclosed(rest: str) -> str:
     return f"has parentheses after 'centred' that are not closed; write ')' behind {rest.strip()!r}."

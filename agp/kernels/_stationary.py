@@ -51,6 +51,10 @@ class Stationary(ConstantVariance):
         Outside of agp, the function may be None. It is then derived by the automatic differentiation of torch or JAX.
         """
 
+    def log_profile(self, _r2: Array, /) -> Array | None:
+        """Return log g(r2), without rounding errors of 1 at small distances; by default, it is not known."""
+        return None
+
     def shape_slopes(self, _r2: Array, /) -> dict[str, Array]:
         """Return the derivatives of g(r2) with respect to the profile's own parameters (0-d), by name.
 
@@ -129,9 +133,51 @@ class Stationary(ConstantVariance):
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         r2, pull = stacked_distances(X, Z, self.lengthscale)
-        g, slope = (self if self._has_no_shape else self._with_shapes_spread()).profile(r2)
+        g, slope = self._spread_shapes().profile(r2)
         variance = spread_scalars(self.variance)
         return variance * g, lambda K_bar: pull(K_bar * slope() * variance)
+
+    def shift_of(self, points: Array, /, *, stacked: bool) -> Array | None:
+        # the least log g of the first point and another, which is near zero if all covariances are nearly equal
+        xp, one = backend_of(points).xp, points[:1, :]
+        if stacked:
+            found = self._spread_shapes().log_profile(stacked_distances(one, points, self.lengthscale)[0])
+        else:
+            found = self.log_profile(squared_distances(one, points, self.lengthscale, differences=True)[0])
+        if found is None:
+            return None
+        least = xp.min(found, axis=(-2, -1))
+        bound = xp.full_like(least, math.log(float(xp.finfo(least.dtype).eps)))
+        return xp.where(least > bound, least, bound)
+
+    def shifted(self, X: Array, Z: Array | None, shift: Array | None, /) -> tuple[Array, Pullback]:
+        if shift is None:
+            return super().shifted(X, Z, shift)
+        xp = backend_of(X).xp
+        r2, pull = squared_distances(X, Z, self.lengthscale, differences=self.differences)
+        logarithm: Any = self.log_profile(r2)
+
+        def pullback(K_bar):
+            (g, slope), pull_shape = self.profile(r2), self.pull_shape(r2)
+            X_bar, Z_bar, lengthscale_bar = pull(K_bar * slope(), self.variance)
+            variance_bar = backend_of(g).inner(K_bar, g)
+            bar = tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar, **pull_shape(K_bar))
+            return (bar, X_bar) if Z is None else (bar, X_bar, Z_bar)
+
+        return self.variance * xp.exp(shift) * xp.expm1(logarithm - shift), pullback
+
+    def stacked_shifted(self, X: Array, Z: Array | None, shift: Array | None, /) -> tuple[Array, Pullback]:
+        if shift is None:
+            return super().stacked_shifted(X, Z, shift)
+        xp, spread = backend_of(X).xp, self._spread_shapes()
+        r2, pull = stacked_distances(X, Z, self.lengthscale)
+        variance, shift = spread_scalars(self.variance), spread_scalars(shift)
+        logarithm: Any = spread.log_profile(r2)
+        pullback = lambda K_bar: pull(K_bar * spread.profile(r2)[1]() * variance)  # noqa: E731
+        return variance * xp.exp(shift) * xp.expm1(logarithm - shift), pullback
+
+    def _spread_shapes(self) -> Self:
+        return self if self._has_no_shape else self._with_shapes_spread()
 
     def _with_shapes_spread(self) -> Self:
         """Return the stack with the profile's own parameters as [S, 1, 1]."""
@@ -302,6 +348,9 @@ class RBF(Stationary):
         g = backend_of(r2).xp.exp(-0.5 * r2)
         return g, lambda: -0.5 * g
 
+    def log_profile(self, r2: Array, /) -> Array:
+        return -0.5 * r2
+
     def higher_slopes(self, r2: Array, /) -> tuple[Array, Array, Callable[[], Array]]:
         g = backend_of(r2).xp.exp(-0.5 * r2)
         return -0.5 * g, 0.25 * g, lambda: -0.125 * g
@@ -366,6 +415,9 @@ class Matern12(Matern):
 
         return decay, slope
 
+    def log_profile(self, r2: Array, /) -> Array:
+        return -safe_sqrt(r2)
+
 
 @tree.model
 class Matern32(Matern):
@@ -395,6 +447,10 @@ class Matern32(Matern):
     short_name: ClassVar[str] = "matern32"
     differences_for_slopes: ClassVar[bool] = True
     degrees: ClassVar[int] = 3
+
+    def log_profile(self, r2: Array, /) -> Array:
+        t = SQRT3 * safe_sqrt(r2)
+        return backend_of(r2).xp.log1p(t) - t
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         g, decay = backend_of(r2).fused(_matern32, r2, least_square(r2))
@@ -440,6 +496,10 @@ class Matern52(Matern):
 
     short_name: ClassVar[str] = "matern52"
     degrees: ClassVar[int] = 5
+
+    def log_profile(self, r2: Array, /) -> Array:
+        t = SQRT5 * safe_sqrt(r2)
+        return backend_of(r2).xp.log1p(t + t * t / 3.0) - t
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         g, linear, decay = backend_of(r2).fused(_matern52, r2, least_square(r2))

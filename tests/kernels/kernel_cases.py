@@ -183,7 +183,7 @@ CASES = {
     "centred-parts": Case(
         lambda width: (
             Constant(0.4)
-            + Centred(Matern12(0.8, 0.7), points(1)).on(1)
+            + Centred(Matern12(0.8, 0.5), points(1)).on(1)
             + 0.5
             * Centred(RBF(0.8, 0.7) * Linear(0.3, CENTRES(2)), points(2)).on((2, 0))
             * Matern32(1.1, LENGTHS(width))

@@ -104,7 +104,7 @@ def test_a_shift_changes_nothing(name, seed, width):
     kernel = _perturbed(name, width, seed)
     X, Z = inputs(width, seed=seed)
     K, pullback = kernel(X, Z)
-    np.testing.assert_allclose(kernel(X + 2.0, Z + 2.0)[0], K, rtol=0, atol=1e-12 * np.max(K))
+    np.testing.assert_allclose(kernel(X + 2.0, Z + 2.0)[0], K, rtol=0, atol=1e-12 * np.max(np.abs(K)))
     _, X_bar, Z_bar = pullback(K)
     size = np.sum(np.abs(X_bar)) + np.sum(np.abs(Z_bar))
     np.testing.assert_allclose(np.sum(X_bar, axis=0), -np.sum(Z_bar, axis=0), rtol=0, atol=1e-12 * size)
