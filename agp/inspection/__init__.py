@@ -12,6 +12,7 @@ from agp.inspection._relevance import (
     kernel_relevance,
     permutation_importance,
 )
+from agp.inspection._shares import VarianceShares, variance_shares
 from agp.inspection._subject import inducing_inputs
 
 __all__ = [
@@ -19,11 +20,13 @@ __all__ = [
     "KernelRelevance",
     "Lengthscale",
     "PermutationImportance",
+    "VarianceShares",
     "components",
     "inducing_inputs",
     "kernel_relevance",
     "partial_dependence",
     "permutation_importance",
+    "variance_shares",
 ]
 
 # for other subpackages
