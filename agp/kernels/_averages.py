@@ -63,8 +63,8 @@ class Averages(NamedTuple):
 
     def covariances(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         """Return k(X, Z) - s, and the pullback of k(X, Z)."""
-        shifted = self.kernel.stacked_shifted if self.stacked else self.kernel.shifted
-        return shifted(X, Z, self.shift)
+        less_shift = self.kernel.stacked_less_shift if self.stacked else self.kernel.less_shift
+        return less_shift(X, Z, self.shift)
 
     def variances(self, X: Array, /) -> tuple[Array, Pullback]:
         """Return k(x, x) - s [N] or [S, N], and the pullback of k(x, x)."""

@@ -66,14 +66,14 @@ class Kernel(Stackable, tree.Part, ABC):
         """
 
     def shift_of(self, points: Array, /, *, stacked: bool) -> Array | None:  # noqa: ARG002
-        """Return log(s / variance) (0-d, or [S] for a stack) of a number s that `shifted` subtracts; None for s = 0.
+        """Return log(s / variance) (0-d, or [S] for a stack) of a number s that `less_shift` subtracts; None for s = 0.
 
         If all covariances of the points are nearly equal, s is near them. `Centred` then subtracts averages without
         rounding errors of the variance. By default, s is zero.
         """
         return None
 
-    def shifted(self, X: Array, Z: Array | None, shift: Array | None, /) -> tuple[Array, Pullback]:  # noqa: ARG002
+    def less_shift(self, X: Array, Z: Array | None, shift: Array | None, /) -> tuple[Array, Pullback]:  # noqa: ARG002
         """Return k(X, Z) - s, and the pullback of k(X, Z); X may be groups of inputs."""
         return self.grouped_covariance(X, Z) if X.ndim == 3 else self(X, *(() if Z is None else (Z,)))
 

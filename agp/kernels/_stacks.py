@@ -49,14 +49,14 @@ class Stackable:
 
         return backend_of(X).xp.stack([K for K, _ in found]), pullback
 
-    def stacked_shifted(
+    def stacked_less_shift(
         self,
         X: Array,
         Z: Array | None,
         shift: Array | None,  # noqa: ARG002
         /,
     ) -> tuple[Array, Callable[[Array], Any]]:
-        """Return the covariances minus s, and their pullback to the inputs; see `Kernel.shifted`."""
+        """Return the covariances minus s, and their pullback to the inputs; see `Kernel.less_shift`."""
         return self.stacked_covariance(X, Z)
 
     def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:

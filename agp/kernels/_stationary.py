@@ -12,13 +12,14 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like
 from agp.chunking import column_spreads, unit_by_column
-from agp.kernels._base import ConstantVariance, no_slopes
+from agp.kernels._base import no_slopes
 from agp.kernels._derived_slopes import own_parameters, parameter_bars, with_slope
 from agp.kernels._distance import group_distances, least_root, least_square, own_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._jets import Jets, distance_jets
 from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights, distance_times_groups, times_groups
 from agp.kernels._parameters import check_number, check_per_column, per_column
+from agp.kernels._shifts import Shiftable
 from agp.kernels._stacks import spread_scalars, stacked_distances
 from agp.repairs import derived_pullback
 from agp.tree import POSITIVE
@@ -27,7 +28,7 @@ SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
 @tree.model
-class Stationary(ConstantVariance):
+class Stationary(Shiftable):
     """The base class for stationary kernels, which computes the distances and their pullback."""
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -50,10 +51,6 @@ class Stationary(ConstantVariance):
 
         Outside of agp, the function may be None. It is then derived by the automatic differentiation of torch or JAX.
         """
-
-    def log_profile(self, _r2: Array, /) -> Array | None:
-        """Return log g(r2), without rounding errors of 1 at small distances; by default, it is not known."""
-        return None
 
     def shape_slopes(self, _r2: Array, /) -> dict[str, Array]:
         """Return the derivatives of g(r2) with respect to the profile's own parameters (0-d), by name.
@@ -136,45 +133,6 @@ class Stationary(ConstantVariance):
         g, slope = self._spread_shapes().profile(r2)
         variance = spread_scalars(self.variance)
         return variance * g, lambda K_bar: pull(K_bar * slope() * variance)
-
-    def shift_of(self, points: Array, /, *, stacked: bool) -> Array | None:
-        # the least log g of the first point and another, which is near zero if all covariances are nearly equal
-        xp, one = backend_of(points).xp, points[:1, :]
-        if stacked:
-            found = self._spread_shapes().log_profile(stacked_distances(one, points, self.lengthscale)[0])
-        else:
-            found = self.log_profile(squared_distances(one, points, self.lengthscale, differences=True)[0])
-        if found is None:
-            return None
-        least = xp.min(found, axis=(-2, -1))
-        bound = xp.full_like(least, math.log(float(xp.finfo(least.dtype).eps)))
-        return xp.where(least > bound, least, bound)
-
-    def shifted(self, X: Array, Z: Array | None, shift: Array | None, /) -> tuple[Array, Pullback]:
-        if shift is None:
-            return super().shifted(X, Z, shift)
-        xp = backend_of(X).xp
-        r2, pull = squared_distances(X, Z, self.lengthscale, differences=self.differences)
-        logarithm: Any = self.log_profile(r2)
-
-        def pullback(K_bar):
-            (g, slope), pull_shape = self.profile(r2), self.pull_shape(r2)
-            X_bar, Z_bar, lengthscale_bar = pull(K_bar * slope(), self.variance)
-            variance_bar = backend_of(g).inner(K_bar, g)
-            bar = tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar, **pull_shape(K_bar))
-            return (bar, X_bar) if Z is None else (bar, X_bar, Z_bar)
-
-        return self.variance * xp.exp(shift) * xp.expm1(logarithm - shift), pullback
-
-    def stacked_shifted(self, X: Array, Z: Array | None, shift: Array | None, /) -> tuple[Array, Pullback]:
-        if shift is None:
-            return super().stacked_shifted(X, Z, shift)
-        xp, spread = backend_of(X).xp, self._spread_shapes()
-        r2, pull = stacked_distances(X, Z, self.lengthscale)
-        variance, shift = spread_scalars(self.variance), spread_scalars(shift)
-        logarithm: Any = spread.log_profile(r2)
-        pullback = lambda K_bar: pull(K_bar * spread.profile(r2)[1]() * variance)  # noqa: E731
-        return variance * xp.exp(shift) * xp.expm1(logarithm - shift), pullback
 
     def _spread_shapes(self) -> Self:
         return self if self._has_no_shape else self._with_shapes_spread()
