@@ -13,6 +13,7 @@ from agp.inspection._relevance import (
     kernel_relevance,
     permutation_importance,
 )
+from agp.inspection._shares import VarianceShares, variance_shares
 from agp.inspection._subject import inducing_inputs
 
 __all__ = [
@@ -21,12 +22,14 @@ __all__ = [
     "Lengthscale",
     "LevelCorrelations",
     "PermutationImportance",
+    "VarianceShares",
     "components",
     "inducing_inputs",
     "kernel_relevance",
     "level_correlations",
     "partial_dependence",
     "permutation_importance",
+    "variance_shares",
 ]
 
 # for other subpackages

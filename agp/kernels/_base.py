@@ -70,6 +70,18 @@ class Kernel(Stackable, tree.Part, ABC):
             A function ``K_bar -> (kernel_bar, X_bar, Z_bar)``, or ``K_bar -> (kernel_bar, X_bar)`` for one argument.
         """
 
+    def shift_of(self, points: Array, /, *, stacked: bool) -> Array | None:  # noqa: ARG002
+        """Return log(s / variance) (0-d, or [S] for a stack) of a number s that `less_shift` subtracts; None for s = 0.
+
+        If all covariances of the points are nearly equal, s is near them. `Centred` then subtracts averages without
+        rounding errors of the variance. By default, s is zero.
+        """
+        return None
+
+    def less_shift(self, X: Array, Z: Array | None, shift: Array | None, /) -> tuple[Array, Pullback]:  # noqa: ARG002
+        """Return k(X, Z) - s, and the pullback of k(X, Z); X may be groups of inputs."""
+        return self.grouped_covariance(X, Z) if X.ndim == 3 else self(X, *(() if Z is None else (Z,)))
+
     def linearise(self, X: Array, /) -> Linearisation | None:  # noqa: ARG002
         """Return k(X, X) [N, N] to first order in the kernel's parameters, or None if the kernel has no such function.
 

@@ -9,6 +9,8 @@ from agp import kernels
 from agp.checks import check_instance
 from agp.errors import name_remedy
 from agp.kernels._base import Kernel
+from agp.kernels._centred import centre
+from agp.kernels._linear import Linear
 
 exported = (vars(kernels)[name] for name in kernels.__all__)
 KERNELS: dict[str, type[Kernel]] = {
@@ -21,10 +23,18 @@ PART = re.compile(
     rf"""\s*(?P<kind>[^\s()*+.]+)\s*
     (?:\(\s*(?P<value>{VALUE})\s*\)\s*)?
     (?:\.\s*(?P<method>on|on_sphere)\s*\(\s*(?P<columns>(?:{QUOTED}|[^()'"])*)\)\s*)?
-    (?P<operation>[+*]|$)""",
+    (?P<operation>[+*)]|$)""",
     re.VERBOSE,
 )
 """Matches a kernel with its lengthscale or period and its columns, such as "rbf(2.0).on(width, 'unit price') *"."""
+OPEN = re.compile(r"\s*centred\s*\(")
+"""Matches the beginning of a centred kernel."""
+END = re.compile(
+    rf"""\s*(?:\.\s*(?P<method>on|on_sphere)\s*\(\s*(?P<columns>(?:{QUOTED}|[^()'"])*)\)\s*)?
+    (?P<operation>[+*)]|$)""",
+    re.VERBOSE,
+)
+"""Matches what follows the parentheses of a centred kernel."""
 KIND = re.compile(r"\w+")
 """Matches the name of a kernel."""
 COLUMN = re.compile(r"'([^']*)'|\"([^\"]*)\"|([^,'\"]*[^,'\"\s][^,'\"]*)")
@@ -45,19 +55,49 @@ def parse_kernel(name: str, *others: str) -> Kernel:
     A number in parentheses is the initial lengthscale, or the period, in the units of the inputs:
     ``"matern32(3000) + seasonal(365.25) * rbf"``. A part may act on some columns of a table:
     ``"rbf.on(width, height) + linear.on('unit price')"``, or on a longitude and a latitude in degrees:
-    ``"matern32.on_sphere(longitude, latitude)"``. An unknown name raises a ValueError that lists the known names.
+    ``"matern32.on_sphere(longitude, latitude)"``. Centred kernels are written as ``"centred(seasonal(365.25)) * rbf"``.
+    Linear functions vanish at the mean of the data (``Linear(at_mean=True)``). An unknown name raises a ValueError that
+    lists the known names.
+    """
+    return _parse_sum(name, 0, others, inside=False)[0]
+
+
+def _parse_sum(name: str, at: int, others: tuple[str, ...], *, inside: bool) -> tuple[Kernel, int]:
+    """Return the sum that begins at a place of the text, and the place behind it.
+
+    Inside parentheses, the sum ends with the closing one.
     """
     terms: list[list[Kernel]] = [[]]
-    at, operation = 0, "*"
-    while operation:
+    start, operation = at, "*"
+    while operation in ("+", "*"):
+        if operation == "+":
+            terms.append([])
+        kernel, operation, end = _parse_factor(name, at, others)
+        if operation == ("" if inside else ")"):
+            fault = (
+                _message_of_unclosed(name[start:])
+                if inside
+                else _fault_behind(name[end - 1 :], name[at : end - 1].strip())
+            )
+            raise ValueError(f"the kernel {name!r} {fault}")
+        terms[-1].append(kernel)
+        at = end
+    return reduce(add, [reduce(mul, term) for term in terms]), at
+
+
+def _parse_factor(name: str, at: int, others: tuple[str, ...]) -> tuple[Kernel, str, int]:
+    """Return the kernel that begins at a place of the text, the operation behind it, and the place behind both."""
+    opening = OPEN.match(name, at)
+    if opening is None:
         part = PART.match(name, at)
         if part is None:
             raise ValueError(f"the kernel {name!r} {_fault_at(name, at, others)}")
-        if operation == "+":
-            terms.append([])
-        terms[-1].append(_single_kernel(part, name, others))
-        at, operation = part.end(), part["operation"]
-    return reduce(add, [reduce(mul, term) for term in terms])
+        return _single_kernel(part, name, others), part["operation"], part.end()
+    inner, end = _parse_sum(name, opening.end(), others, inside=True)
+    rest = END.match(name, end)
+    if rest is None:
+        raise ValueError(f"the kernel {name!r} {_fault_behind(name[end:].strip(), name[at:end].strip())}")
+    return _on_columns(centre(inner), rest), rest["operation"], rest.end()
 
 
 def _single_kernel(part: re.Match[str], name: str, others: tuple[str, ...]) -> Kernel:
@@ -68,12 +108,16 @@ def _single_kernel(part: re.Match[str], name: str, others: tuple[str, ...]) -> K
         raise ValueError(f"the kernel {name!r} {_fault_at(name, part.start('kind'), others)}")
     if kind not in KERNELS:
         raise ValueError(_unknown_kernel_message(kind, name, others))
-    kernel = KERNELS[kind]()
+    kernel = Linear(at_mean=True) if KERNELS[kind] is Linear else KERNELS[kind]()
     if value is not None:
         takes = _number_of(kind)
         if takes is None:
             raise ValueError(f"the kernel {name!r} has the number {value} after {kind!r}; {_remedy_for_number(kind)}")
         kernel = KERNELS[kind](**{takes: float(value)})
+    return _on_columns(kernel, part)
+
+
+def _on_columns(kernel: Kernel, part: re.Match[str]) -> Kernel:
     if part["columns"] is None:
         return kernel
     columns = [x for found in COLUMN.finditer(part["columns"]) for x in found.groups() if x is not None]
@@ -96,6 +140,11 @@ def _remedy_for_number(kind: str) -> str:
 
 def _unknown_kernel_message(kind: str, name: str, others: tuple[str, ...]) -> str:
     where = f" in {name!r}" if kind != name else ""
+    if kind == "centred":
+        return f"{kind!r}{where} centres another kernel; write a kernel in parentheses, as in 'centred(rbf)'."
+    if kind == "additive":
+        each = "'constant + centred(rbf).on(width) + centred(rbf).on(height)'"
+        return f"the text of an additive kernel{where} names its columns; write {each}, or use agp.kernels.additive."
     if kind in others:
         return f"the kernel {name!r} combines {kind!r} with other kernels; write {kind!r} alone, or leave it out."
     if re.fullmatch(r"[\d.,]+", kind):
@@ -126,8 +175,15 @@ def _fault_at(name: str, at: int, others: tuple[str, ...]) -> str:
         held = repr(inner.strip()) if inner.strip() else "nothing"
         left_open = "" if end else ", which are not closed"
         return f"has {held} in parentheses after {kind!r}{left_open}; {_remedy_for_number(kind)}"
-    if tail.startswith("("):
-        tail = after.strip()
+    return _fault_behind(after.strip() if tail.startswith("(") else tail, kind)
+
+
+def _fault_behind(tail: str, kind: str) -> str:
+    """Describe what is wrong with the text behind a kernel."""
     if tail.startswith("."):
         return f"has {tail!r} after {kind!r}; columns are written as in '{kind}.on(width, height)'."
     return f"has {tail!r} after {kind!r}; join kernels by + or *, as in 'rbf*linear + white'."
+
+
+def _message_of_unclosed(rest: str) -> str:
+    return f"has parentheses after 'centred' that are not closed; write ')' behind {rest.strip()!r}."

@@ -1,5 +1,6 @@
 """Kernels of functions whose average over the data is zero, with which the terms of additive functions are unique."""
 
+import dataclasses
 from collections.abc import Iterable
 from functools import reduce
 from operator import add
@@ -9,51 +10,17 @@ from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.checks import check_instance, check_like
 from agp.errors import count_of
+from agp.kernels._active_dims import ActiveDims
+from agp.kernels._averages import Averages, clip_rounding, combine_averages, invert_above_rounding, spread_over
 from agp.kernels._base import Kernel
-from agp.kernels._composites import OfSameInputs, evaluate
+from agp.kernels._composites import OfSameInputs
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Blocks, Features, Term
 from agp.kernels._linearisation import Linearisation, times_vectors
+from agp.kernels._periodic import Winding
 
 POINTS = 200
 """The maximum number of points that are chosen from data."""
-
-
-class Averages(NamedTuple):
-    """The averages m(x) = sum_j w_j k(x, s_j) and v = sum_ij w_i w_j k(s_i, s_j) of a kernel over J points."""
-
-    kernel: Kernel
-    points: Array
-    weights: Array
-
-    def at(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return m(X) [...] for X [..., D], and the pullback ``bar -> (kernel_bar, X_bar)``."""
-        xp, w = backend_of(X).xp, self.weights
-        K, pull = self.kernel(xp.reshape(X, (-1, X.shape[-1])), self.points)
-
-        def pullback(bar):
-            kernel_bar, X_bar, _ = pull(xp.reshape(bar, (-1, 1)) * w)
-            return kernel_bar, xp.reshape(X_bar, X.shape)
-
-        return xp.reshape(K @ w[:, None], X.shape[:-1]), pullback
-
-    def inverse(self) -> tuple[Array, Pullback]:
-        """Return 1 / v (0-d), and its pullback ``bar -> kernel_bar``; 0 if v is zero up to rounding."""
-        xp, w = backend_of(self.points).xp, self.weights
-        K, pull = self.kernel(self.points, self.points)
-        inverse = _inverse(xp.sum(w * (K @ w[:, None])[:, 0]), xp.sum(w * w) * xp.max(xp.abs(K)))
-
-        def pullback(bar):
-            return pull(-bar * inverse * inverse * w[:, None] * w[None, :])[0]
-
-        return inverse, pullback
-
-
-def _inverse(v: Array, size: Array) -> Array:
-    """Return 1 / v, or 0 if v is a rounding error of a number of this size."""
-    xp = backend_of(v).xp
-    positive = v > 10.0 * float(xp.finfo(v.dtype).eps) * size
-    return xp.where(positive, 1.0 / xp.where(positive, v, xp.ones_like(v)), xp.zeros_like(v))
 
 
 @tree.model
@@ -67,6 +34,11 @@ class Centred(OfSameInputs):
     In a sum of functions of single columns, a constant can be moved from one function to another. If all functions are
     centred and the constant is a term of its own, each term has one meaning: the effect of its column, relative to the
     average over the points. `additive` writes such a sum.
+
+    A season is better centred over its period, with `Seasonal(centred=True)`, in closed form and whatever the rows are.
+    In a product with another kernel, centre the season alone: ``Seasonal(period=1.0, centred=True) * RBF()``. The
+    functions of ``Centred(Seasonal(period=1.0) * RBF())`` average to zero over all rows together, but not over each
+    year, so they still contain a trend.
 
     Models of nearest rows, such as `agp.NNGP`, condition each prediction on other rows, so the components of their
     predictions average to zero only roughly: up to a tenth of the standard deviation of the targets in tests.
@@ -102,89 +74,85 @@ class Centred(OfSameInputs):
     def __post_init__(self) -> None:
         check_instance("kernel", self.kernel, Kernel)
 
-    @property
-    def averages(self) -> Averages:
-        """The averages of the kernel over the points."""
+    def averages(self, *, stacked: bool = False) -> Averages:
+        """Return the averages of the kernel, or of each setting of a stack, over the points."""
         points, weights = self.points, self.weights
         assert points is not None
-        if weights is None:
-            weights = backend_of(points).xp.full_like(points[:, 0], 1.0 / points.shape[0])
-        return Averages(self.kernel, points, weights)
+        xp = backend_of(points).xp
+        equal = xp.full_like(points[:, 0], 1.0 / points.shape[0])
+        share = equal if weights is None else weights / xp.sum(weights)
+        return Averages(self, self.kernel, points, share, stacked, None).with_shift()
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        K, pull = evaluate(self.kernel, X, Z)
-        found = [self.averages.at(x) for x in ((X,) if Z is None else (X, Z))]
-        inverse, pull_inverse = self.averages.inverse()
+        averages, inputs = self.averages(), (X,) if Z is None else (X, Z)
+        s, (D, pull) = averages.s, averages.covariances(*inputs)
+        found, (b, inverse, pull_inverse) = [averages.at(x) for x in inputs], averages.total()
         left, right = found[0][0][..., :, None], found[-1][0][..., None, :]
-        product = left * right
-        xp = backend_of(K).xp
+        xp = backend_of(D).xp
 
         def pullback(bar):
+            m, n = left + s, right + s
             kernel_bar, *input_bars = pull(bar)
-            outer = [-inverse * xp.sum(bar * right, axis=-1), -inverse * xp.sum(bar * left, axis=-2)]
+            outer = [-inverse * xp.sum(bar * n, axis=-1), -inverse * xp.sum(bar * m, axis=-2)]
             means_bar = [outer[0] + outer[1]] if Z is None else outer
             bars = [pull_at(one) for (_, pull_at), one in zip(found, means_bar, strict=True)]
-            kernel_bars = [kernel_bar, pull_inverse(-xp.sum(bar * product)), *(one for one, _ in bars)]
+            kernel_bars = [kernel_bar, pull_inverse(-xp.sum(bar * m * n)), *(one for one, _ in bars)]
             inputs = (tree.add(a, b) for a, (_, b) in zip(input_bars, bars, strict=True))
             return tree.cotangent(self, kernel=reduce(tree.add, kernel_bars)), *inputs
 
-        return K - product * inverse, pullback
+        return combine_averages(D, s, left, right, b, inverse), pullback
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        variances, pull = self.kernel.diag(X)
-        m, pull_means = self.averages.at(X)
-        inverse, pull_inverse = self.averages.inverse()
+        averages = self.averages()
+        s, (D, pull) = averages.s, averages.variances(X)
+        (a, pull_means), (b, inverse, pull_inverse) = averages.at(X), averages.total()
 
         def pullback(bar):
+            m = a + s
             kernel_bar, X_bar = pull(bar)
             means_bar, more_X_bar = pull_means(-2.0 * inverse * bar * m)
             inverse_bar = pull_inverse(-backend_of(m).xp.sum(bar * m * m))
             kernel_bar = reduce(tree.add, (kernel_bar, means_bar, inverse_bar))
             return tree.cotangent(self, kernel=kernel_bar), tree.add(X_bar, more_X_bar)
 
-        return variances - m * m * inverse, pullback
+        return _variances(D, s, a, b, inverse), pullback
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
+        averages, inputs = self.averages(stacked=True), (X,) if Z is None else (X, Z)
         xp = backend_of(X).xp
-        K, pull = self.kernel.stacked_covariance(*inputs)
-        found, inverse = [self._stacked_means(x) for x in inputs], self._stacked_inverse()[:, None, None]
+        s, (D, pull) = averages.s, averages.covariances(*inputs)
+        found, (b, inverse, _) = [averages.at(x) for x in inputs], averages.total()
         left, right = found[0][0][:, :, None], found[-1][0][:, None, :]
 
         def pullback(bar):
-            outer = [-xp.sum(inverse * bar * right, axis=-1), -xp.sum(inverse * bar * left, axis=-2)]
+            of_v, of_s = spread_over(inverse, D), spread_over(s, D)
+            outer = [-xp.sum(of_v * bar * (right + of_s), axis=-1), -xp.sum(of_v * bar * (left + of_s), axis=-2)]
             means_bar = [outer[0] + outer[1]] if Z is None else outer
             bars = (pull_at(one) for (_, pull_at), one in zip(found, means_bar, strict=True))
             return tuple(tree.add(a, b) for a, b in zip(pull(bar), bars, strict=True))
 
-        return K - inverse * left * right, pullback
+        return combine_averages(D, s, left, right, b, inverse), pullback
 
     def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
-        variances, pull = self.kernel.stacked_variances(X)
-        (m, pull_means), inverse = self._stacked_means(X), self._stacked_inverse()[:, None]
-        return variances - inverse * m * m, lambda bar: tree.add(pull(bar), pull_means(-2.0 * inverse * bar * m))
+        averages = self.averages(stacked=True)
+        s, (D, pull) = averages.s, averages.variances(X)
+        (a, pull_means), (b, inverse, _) = averages.at(X), averages.total()
 
-    def _stacked_means(self, X: Array) -> tuple[Array, Pullback]:
-        """Return m(X) [S, N] of each setting of a stack, and the pullback ``bar -> X_bar``."""
-        _, points, w = self.averages
-        K, pull = self.kernel.stacked_covariance(X, points)
-        return (K @ w[:, None])[..., 0], lambda bar: pull(bar[..., None] * w)[0]
+        def pullback(bar):
+            m = a + spread_over(s, a)
+            return tree.add(pull(bar), pull_means(-2.0 * spread_over(inverse, a) * bar * m))
 
-    def _stacked_inverse(self) -> Array:
-        """Return 1 / v [S] of each setting of a stack."""
-        _, points, w = self.averages
-        xp, K = backend_of(w).xp, self.kernel.stacked_covariance(points, points)[0]
-        return _inverse(xp.sum(w * (K @ w[:, None])[..., 0], axis=-1), xp.sum(w * w) * xp.max(xp.abs(K), axis=(-2, -1)))
+        return _variances(D, s, a, b, inverse), pullback
 
     def linearise(self, X: Array, /) -> Linearisation | None:
         """Return k(X, X) to first order, from that of the kernel at the rows and the points; None with white noise."""
-        B, (_, points, w) = backend_of(X), self.averages
+        B, (_, _, points, w, *_) = backend_of(X), self.averages()
         found = self.kernel.linearise(B.xp.concat([X, points], axis=0))
         if found is None or tree.nodes(self.kernel, White):
             return None
         N = X.shape[0]
         v = B.symmetric_inner(found.K[N:, N:], w[:, None] * w[None, :])
-        inverse = _inverse(v, B.xp.sum(w * w) * B.xp.max(B.diagonal(found.K)))
+        inverse = invert_above_rounding(v, B.xp.sum(w * w) * B.xp.max(B.diagonal(found.K)))
         sums = _CentredSums(self, found, (w[None, :] @ found.K[N:, :N])[0, :], w, inverse)
         K = found.K[:N, :N] - inverse * sums.m[:, None] * sums.m[None, :]
         return Linearisation(K, sums.pull, sums.times)
@@ -203,8 +171,8 @@ class Centred(OfSameInputs):
         return type(self)(self.kernel.scale_by(factor), self.points, self.weights)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
-        terms = self.kernel.random_features(rng, count, width).terms
-        return Features(tuple(Term((_CentredBlocks(term, *self.averages),)) for term in terms))
+        terms, (_, kernel, points, weights, *_) = self.kernel.random_features(rng, count, width).terms, self.averages()
+        return Features(tuple(Term((_CentredBlocks(term, kernel, points, weights),)) for term in terms))
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         self = tree.place_leaves(self, X)
@@ -289,6 +257,25 @@ class _CentredSums(NamedTuple):
         return tree.cotangent(self.kernel, kernel=tree.with_leaves(products, found))
 
 
+def _variances(D: Array, s: Any, a: Array, b: Array, inverse: Array) -> Array:
+    """Return the variances, of which those that are zero up to rounding are not negative."""
+    xp = backend_of(a).xp
+    found = combine_averages(D, s, a, a, b, inverse)
+    return clip_rounding(found, xp.abs(D) + xp.abs(D - found) + xp.abs(a) + xp.abs(spread_over(b, a)))
+
+
+def centre(kernel: Kernel, /) -> Kernel:
+    """Return the kernel of functions whose average is zero: over the period of a season, or over the rows of the data.
+
+    A kernel on some columns stays one.
+    """
+    if isinstance(kernel, ActiveDims):
+        return dataclasses.replace(kernel, kernel=centre(kernel.kernel))
+    if isinstance(kernel, Winding) and not kernel.centred:
+        return dataclasses.replace(kernel, centred=True)
+    return Centred(kernel)
+
+
 def additive(kernel: Kernel, columns: Iterable[int | str], /) -> Kernel:
     """Return the kernel of a constant plus one centred function for each column.
 
@@ -302,7 +289,8 @@ def additive(kernel: Kernel, columns: Iterable[int | str], /) -> Kernel:
     Returns
     -------
     kernel
-        ``Constant() + Centred(kernel).on(first) + Centred(kernel).on(second) + ...``; see `Centred`.
+        ``Constant() + Centred(kernel).on(first) + Centred(kernel).on(second) + ...``; see `Centred`. Seasons are
+        centred over their period: ``Seasonal(..., centred=True).on(first)``.
 
     Examples
     --------
@@ -325,7 +313,7 @@ def additive(kernel: Kernel, columns: Iterable[int | str], /) -> Kernel:
     def own() -> Kernel:  # a copy, because equal objects would be tied
         return tree.with_leaves(kernel, {**blank, **tree.leaves(kernel)})
 
-    terms = [Centred(own()).on(column) for column in columns]
+    terms = [centre(own()).on(column) for column in columns]
     if not terms:
         raise ValueError("additive has no columns; pass one or more.")
     return reduce(add, terms, Constant())
@@ -357,10 +345,10 @@ class _CentredBlocks(Blocks):
     weights: Array = tree.constant()
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        averages = Averages(self.kernel, self.points, self.weights)
-        (phi, pull), (m, pull_means) = self.term(X), averages.at(X)
+        averages = Averages(self, self.kernel, self.points, self.weights, stacked=False, shift=None)
+        (phi, pull), (m, pull_means), (_, inverse, _) = self.term(X), averages.at(X), averages.total()
         xp, (N, F) = backend_of(X).xp, phi.shape
-        centre = averages.inverse()[0] * (self.weights[None, :] @ self.term(self.points)[0])
+        centre = inverse * (self.weights[None, :] @ self.term(self.points)[0])
         H = max(factor(self.points[:1, :])[0].shape[1] for factor in self.term.factors)
         root = H**0.5  # a term divides the blocks by it
 

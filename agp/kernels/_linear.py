@@ -1,5 +1,6 @@
 """The linear kernel."""
 
+import dataclasses
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -30,6 +31,9 @@ class Linear(Kernel):
     centre
         The point c [D] where the functions vanish, or one number for all columns. The default is the origin.
         `Linear.centred` computes c from the data.
+    at_mean
+        Whether a centre that is None is the mean of the data from which `from_data`, or a model, starts. In text,
+        ``"linear"`` is ``Linear(at_mean=True)``.
 
     Examples
     --------
@@ -49,13 +53,30 @@ class Linear(Kernel):
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     centre: Array | None = tree.constant(default=None, optional=True)
     variance_unit: Array | None = tree.unit(default=None)
+    at_mean: bool = dataclasses.field(default=False, kw_only=True)
     takes_groups: ClassVar[bool] = True
     slopes: ClassVar[tuple[str, ...]] = ("variance",)
     floats_per_entry: ClassVar[int] = 2
 
     @classmethod
     def centred(cls, X: Array, /) -> Self:
-        """Return a linear kernel whose functions vanish at the column means of X [N, D]. Its variance is None."""
+        """Return a linear kernel whose functions vanish at the column means of X [N, D]. Its variance is None.
+
+        Raises
+        ------
+        TypeError
+            If X is no array of floats, such as a data frame or dates; ``Linear(at_mean=True)`` reads the means of the
+            inputs that a model or an estimator makes of a table.
+        """
+        try:
+            is_float = backend_of(X).xp.isdtype(X.dtype, "real floating")
+        except TypeError:
+            is_float = False
+        if not is_float:
+            raise TypeError(
+                f"X is a {type(X).__name__}, but must be an array of floats; for a table or dates, write "
+                "Linear(at_mean=True), which is zero at the mean of the rows from which a model is built."
+            )
         return cls(centre=backend_of(X).xp.mean(X, axis=0))
 
     def _from_centre(self, X: Array) -> Array:
@@ -151,6 +172,8 @@ class Linear(Kernel):
         return tree.cotangent(self, variance=per_column(by_column, self.variance))
 
     def from_data(self, X: Array, variance: float, /) -> Self:
+        if self.centre is None and self.at_mean:
+            self = dataclasses.replace(self, centre=backend_of(X).xp.mean(X, axis=0))
         if self.centre is not None:
             self = tree.place_leaves(self, X)
             check_like("centre", self.centre, "X", X)

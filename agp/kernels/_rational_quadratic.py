@@ -50,6 +50,9 @@ class RationalQuadratic(Stationary):
         g = xp.exp(-self.alpha * xp.log1p(0.5 * r2 / self.alpha))
         return g, lambda: -0.5 * g / (1.0 + 0.5 * r2 / self.alpha)
 
+    def log_profile(self, r2: Array, /) -> Array:
+        return -self.alpha * backend_of(r2).xp.log1p(0.5 * r2 / self.alpha)
+
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
         # a mixture of RBF kernels exp(-t r2 / 2), where t is gamma distributed with shape and rate alpha
         alpha = float(to_numpy(self.alpha))

@@ -49,6 +49,16 @@ class Stackable:
 
         return backend_of(X).xp.stack([K for K, _ in found]), pullback
 
+    def stacked_less_shift(
+        self,
+        X: Array,
+        Z: Array | None,
+        shift: Array | None,  # noqa: ARG002
+        /,
+    ) -> tuple[Array, Callable[[Array], Any]]:
+        """Return the covariances minus s, and their pullback to the inputs; see `Kernel.less_shift`."""
+        return self.stacked_covariance(X, Z)
+
     def stacked_variances(self, X: Array, /) -> tuple[Array, Pullback]:
         """Return the variances k(x, x) [S, N] of each setting of this stack, and the pullback ``bar -> X_bar``.
 

@@ -12,13 +12,14 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like
 from agp.chunking import column_spreads, unit_by_column
-from agp.kernels._base import ConstantVariance, no_slopes
+from agp.kernels._base import no_slopes
 from agp.kernels._derived_slopes import own_parameters, parameter_bars, with_slope
 from agp.kernels._distance import group_distances, least_root, least_square, own_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._jets import Jets, distance_jets
 from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights, distance_times_groups, times_groups
 from agp.kernels._parameters import check_number, check_per_column, per_column
+from agp.kernels._shifts import Shiftable
 from agp.kernels._stacks import spread_scalars, stacked_distances
 from agp.repairs import derived_pullback
 from agp.tree import POSITIVE
@@ -27,7 +28,7 @@ SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
 @tree.model
-class Stationary(ConstantVariance):
+class Stationary(Shiftable):
     """The base class for stationary kernels, which computes the distances and their pullback."""
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -129,9 +130,12 @@ class Stationary(ConstantVariance):
 
     def stacked_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         r2, pull = stacked_distances(X, Z, self.lengthscale)
-        g, slope = (self if self._has_no_shape else self._with_shapes_spread()).profile(r2)
+        g, slope = self._spread_shapes().profile(r2)
         variance = spread_scalars(self.variance)
         return variance * g, lambda K_bar: pull(K_bar * slope() * variance)
+
+    def _spread_shapes(self) -> Self:
+        return self if self._has_no_shape else self._with_shapes_spread()
 
     def _with_shapes_spread(self) -> Self:
         """Return the stack with the profile's own parameters as [S, 1, 1]."""
@@ -302,6 +306,9 @@ class RBF(Stationary):
         g = backend_of(r2).xp.exp(-0.5 * r2)
         return g, lambda: -0.5 * g
 
+    def log_profile(self, r2: Array, /) -> Array:
+        return -0.5 * r2
+
     def higher_slopes(self, r2: Array, /) -> tuple[Array, Array, Callable[[], Array]]:
         g = backend_of(r2).xp.exp(-0.5 * r2)
         return -0.5 * g, 0.25 * g, lambda: -0.125 * g
@@ -366,6 +373,9 @@ class Matern12(Matern):
 
         return decay, slope
 
+    def log_profile(self, r2: Array, /) -> Array:
+        return -safe_sqrt(r2)
+
 
 @tree.model
 class Matern32(Matern):
@@ -395,6 +405,10 @@ class Matern32(Matern):
     short_name: ClassVar[str] = "matern32"
     differences_for_slopes: ClassVar[bool] = True
     degrees: ClassVar[int] = 3
+
+    def log_profile(self, r2: Array, /) -> Array:
+        t = SQRT3 * safe_sqrt(r2)
+        return backend_of(r2).xp.log1p(t) - t
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         g, decay = backend_of(r2).fused(_matern32, r2, least_square(r2))
@@ -440,6 +454,10 @@ class Matern52(Matern):
 
     short_name: ClassVar[str] = "matern52"
     degrees: ClassVar[int] = 5
+
+    def log_profile(self, r2: Array, /) -> Array:
+        t = SQRT5 * safe_sqrt(r2)
+        return backend_of(r2).xp.log1p(t + t * t / 3.0) - t
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         g, linear, decay = backend_of(r2).fused(_matern52, r2, least_square(r2))

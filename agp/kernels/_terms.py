@@ -12,7 +12,7 @@ from agp.kernels._base import Kernel
 from agp.kernels._composites import Product, Scaled, Sum
 from agp.kernels._constant import Constant, White
 from agp.kernels._of_inputs import OfInputs
-from agp.kernels._periodic import Seasonal
+from agp.kernels._periodic import Seasonal, Winding
 from agp.kernels._projected import Projected
 
 
@@ -64,6 +64,8 @@ def _text(kernel: Any, names: dict[int, Any], at: tuple[int, ...] | None) -> str
         kind = f"{kind}({_text(inside, {} if isinstance(kernel, Projected) else own, None)})"
     if isinstance(kernel, Seasonal):
         kind += _period(kernel.period)
+    if isinstance(kernel, Winding) and kernel.centred:
+        kind = f"centred({kind})"
     if not at:
         return kind
     return f"{kind}.on({', '.join(str(names.get(d, d)) for d in at)})"

@@ -11,7 +11,10 @@ from agp.repairs import report
 REPAIRS = 3
 """The number of further attempts after a failed factorisation; each attempt multiplies the jitter by ten."""
 
-NEGATIVE = "The kernel returned a negative variance ({2:.3g}); check its parameters and its formula."
+NEGATIVE = (
+    "The kernel returned a negative variance ({2:.3g}); check its parameters and its formula, or use float64 if it is "
+    "a difference of nearly equal numbers, as of a centred kernel."
+)
 
 BLOCK = 128
 """The size up to which blocks are not divided; accelerators use `Backend.device_block` if it is larger."""

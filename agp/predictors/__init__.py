@@ -11,4 +11,5 @@ __all__ = ["Components", "FunctionSamples", "Imputations", "LevelNoise", "Predic
 
 # for other subpackages
 
+from agp.predictors._components import joint_terms
 from agp.predictors._predictor import FREQUENCIES

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from agp.backend import Array, backend_of
+from agp.backend import Array, asarray_like, backend_of, like
 from agp.chunking import row_ranges, rows_within
 from agp.errors import name_remedy
 from agp.likelihoods import average_samples
+from agp.linalg import nonnegative
 from agp.processes import Process
 
 
@@ -125,3 +126,31 @@ def mixture_of_terms(terms: tuple[Array, Array], shares: Array | None, /) -> tup
     centre = average_samples(mean, shares)
     apart = mean - centre
     return centre, average_samples(covariance + apart[..., :, None] * apart[..., None, :], shares)
+
+
+def joint_terms(process: Process, factor: Any, X: Array, count: int, /) -> tuple[Array, Array]:
+    """Return the means [n, P, K] and the joint covariances [P, K, n, K, n] of all `count` components at X [n, D].
+
+    The mean function, if there is one, is the last component. In a mixture, its constant is a term of the kernel of a
+    setting, to which the mean function is added.
+    """
+    xp = backend_of(X).xp
+    mean, covariance = process.project_joint_terms(factor, X)
+    P, K, n = covariance.shape[:3]
+    if count == K:  # no mean function, or one that is a term of the kernel
+        return xp.concat([mean[..., : K - 1], mean[..., K - 1 : K] + mean[..., K:]], axis=-1), covariance
+    wide = xp.zeros((P, 1, n, K, n), **like(covariance))
+    covariance = xp.concat([covariance, wide], axis=1)
+    return mean, xp.concat([covariance, xp.zeros((P, K + 1, n, 1, n), **like(covariance))], axis=3)
+
+
+def draw_terms(process: Process, factor: Any, count: int, X: Array, rng: Any, names: int, /) -> Array:
+    """Draw joint samples [count, n, P, K] of the components of a Gaussian process at X [n, D]."""
+    xp = backend_of(X).xp
+    mean, covariance = joint_terms(process, factor, X, names)
+    P, K, n = covariance.shape[:3]
+    eigenvalues, vectors = xp.linalg.eigh(xp.reshape(covariance, (P, K * n, K * n)))
+    scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
+    noise = asarray_like(rng.standard_normal((count, P, K * n, 1)), X)
+    drawn = (vectors * scale) @ (vectors.mT @ noise)  # the symmetric root is unique
+    return mean + xp.permute_dims(xp.reshape(drawn, (count, P, K, n)), (0, 3, 1, 2))

@@ -11,7 +11,7 @@ from agp.checks import check_finite, check_whole
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.predictors._by_rows import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
-from agp.predictors._components import Components, latent_terms, mixture_of_terms
+from agp.predictors._components import Components, draw_terms, latent_terms, mixture_of_terms
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._imputed import Imputations
 from agp.predictors._level_noise import LevelNoise
@@ -245,6 +245,39 @@ class Predictor(Scores):
         mean, covariance = self._in_chunks(found, X, memory, kinds, of=of, averaged="moments")
         names, columns = zip(*terms, strict=True)
         return Components(names, mean, covariance, columns)
+
+    @public
+    def sample_components(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
+        """Draw joint samples [count, N, P, K] of the K components at X [N, D].
+
+        Samples at different rows depend on each other, so that contrasts, slopes over a decade and amplitudes of
+        seasons have error bars: compute them for each sample. The mean function, the last component, is known, except
+        for the constant of a mixture.
+
+        Parameters
+        ----------
+        X
+            Test inputs [N, D].
+        count
+            The number of samples.
+        seed
+            Seed for the noise, which is drawn on the host.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For the reasons listed in `components`, or if the joint distribution of the components is not known: it is
+            known for `GPR`, its mixtures, computation-aware models, and models with one process of inducing inputs.
+        """
+        count, seed = check_whole("count", count), check_whole("seed", seed, least=0)
+        names = len(self.processes[0].terms())
+
+        def sampled(process: Process, factor: Any, X: Array) -> Array:
+            rng, xp = generator(seed, 24), backend_of(X).xp
+            parts = process.parts_of_draws(factor, count, generator(seed, 22))
+            return xp.concat([draw_terms(*part, X, rng, names) for part in parts], axis=0)
+
+        return self._map_sets(sampled, X)
 
     # -- joint ------------------------------------------------------------------------------------------------------
 

@@ -143,11 +143,25 @@ class Process(MixedPrecision, MultiOutput):
         """
         self._refuse_terms()
 
+    def project_joint_terms(self, factor: Any, X: Array, /) -> Moments:
+        """Return the means [N, P, K + 1] and the joint covariances [P, K, N, K, N] of K terms of a Gaussian process.
+
+        The last mean is that of the mean function, which is known. Raise TypeError if they cannot be computed.
+        """
+        raise TypeError(
+            f"joint components of {type(self).__name__} are not known; use a GPR or its mixture, or a model with one "
+            "process of inducing inputs, such as SGPR or SVGP."
+        )
+
     def _refuse_terms(self) -> NoReturn:
         raise TypeError(
             f"a function of {type(self).__name__} is no sum of Gaussian processes of the inputs; compare the effects "
             "of columns with agp.inspection.partial_dependence instead."
         )
+
+    def gaussian_parts(self, factor: Any, /) -> list[tuple[float, "Process", Any]]:
+        """Return Gaussian processes of which the process is the mixture: their weights, and their factors."""
+        return [(1.0, self, factor)]
 
     def parts_of_draws(self, factor: Any, count: int, rng: Any, /) -> list[tuple["Process", Any, int]]:
         """Return Gaussian processes with their factors, and how many of `count` draws are from each of them.

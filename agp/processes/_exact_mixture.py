@@ -210,6 +210,9 @@ class ExactMixture(HoldsRows):
     def parts_of_draws(self, factor: Any, count: int, rng: Any, /) -> list[tuple[Process, Any, int]]:
         return [(*self._setting(factor, s), number) for s, number in self.numbers_of_draws(count, rng)]
 
+    def gaussian_parts(self, factor: Any, /) -> list[tuple[float, Process, Any]]:
+        return [(share, *self._setting(factor, s)) for s, share in enumerate(to_numpy(self.shares).tolist())]
+
     def numbers_of_draws(self, count: int, rng: Any, /) -> list[tuple[int, int]]:
         return numbers_of_draws(to_numpy(self.shares), count, rng)
 

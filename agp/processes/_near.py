@@ -11,6 +11,7 @@ follow.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -41,6 +42,7 @@ from agp.processes._of_data import HoldsRows, no_pullback
 from agp.processes._paths import Paths
 from agp.processes._terms import Moments, Term, describe_terms, join_terms
 from agp.random import generator
+from agp.repairs import outside
 
 
 def near_search(kernel: Kernel, X: Array, /) -> NeighbourSearch:
@@ -378,6 +380,12 @@ class NearestNeighbours(HoldsRows):
 
     def project_terms(self, factor: Any, X: Array, /) -> Moments:
         xp = backend_of(X).xp
+        if self.inducing is None and 2 * self.count < self.X.shape[0] and len(terms_of(self.kernel)) > 1:
+            text = (
+                f"components given nearest rows: {self.count} of {self.X.shape[0]} rows may not tell the terms of a "
+                "sum apart, such as trend and season; use VIF, SGPR or GPR, or more neighbours."
+            )
+            warnings.warn(text, UserWarning, stacklevel=outside())
         sets = self.search.nearest(X, self.count, memory=self.memory)
         floats = self._floats_per_group * (1 + len(terms_of(self.kernel)))
         rows = row_ranges(X.shape[0], cached_rows(floats, X))

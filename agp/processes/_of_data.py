@@ -21,7 +21,7 @@ from agp.posteriors import FollowsInverse, Projected
 from agp.processes._base import MixedPrecision, SitePull, WithoutSites
 from agp.processes._further import refuse_data
 from agp.processes._paths import Paths, conditional_paths
-from agp.processes._terms import Moments, Term, describe_terms, join_terms
+from agp.processes._terms import Moments, Term, describe_terms, join_joint_terms, join_terms
 
 
 class HoldsRows(WithoutSites):
@@ -123,6 +123,16 @@ class DataProcess(HoldsRows):
         prior = xp.stack([term.diag(X)[0] for term in terms], axis=1)
         means, h = xp.stack(changes, axis=2), self.mean_function(X)[0]
         return join_terms(means, prior, xp.astype(explained, X.dtype, copy=False)[:, None, :, :], h)
+
+    def project_joint_terms(self, factor: Any, X: Array, /) -> Moments:
+        xp, terms, n = backend_of(X).xp, terms_of(self.kernel), X.shape[0]
+        changes, V, GV = zip(*(self.term_features(factor, term, X) for term in terms), strict=True)
+        explained = xp.astype(xp.concat(V, axis=0) @ xp.concat(GV, axis=0).mT, X.dtype, copy=False)
+        prior = [term(X)[0] for term in terms]
+        covariance = join_joint_terms(prior, xp.reshape(explained, (len(terms), n, len(terms), n)))
+        last = xp.broadcast_to(self.mean_function(X)[0], (n, self.outputs))[:, :, None]
+        means = xp.concat([xp.stack(changes, axis=2), last], axis=2)
+        return means, xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         choice = {"outputs": self.outputs, "count": count, "features": features}

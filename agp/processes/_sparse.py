@@ -9,14 +9,14 @@ from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.bounds import Batch
 from agp.checks import as_number, check_inputs, usable
 from agp.inducing import Inducing, Points
-from agp.kernels import Kernel
+from agp.kernels import Kernel, terms_of
 from agp.linalg import add_jitter, default_jitter
 from agp.means import Mean, ZeroMean
 from agp.posteriors import InverseOwner, Posterior, start_of
 from agp.processes._base import Process, SitePull
 from agp.processes._further import DataPlace, InducingPlace, Place
 from agp.processes._paths import Paths, conditional_paths
-from agp.processes._terms import Moments, Term, describe_terms, project_terms
+from agp.processes._terms import Moments, Term, describe_terms, project_joint_terms, project_terms
 from agp.random import Draws, draws_with_prefix, prefix_draws
 from agp.repairs import public
 from agp.tree import constant_data, detach
@@ -304,6 +304,13 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def project_terms(self, factor: Any, X: Array, /) -> Moments:
         parts, h = self.inducing.cross_terms(self.kernel, X), self.mean_function(X)[0]
         return project_terms(lambda *at: self.posterior.project(factor, *at), parts, h, self.outputs)
+
+    def project_joint_terms(self, factor: Any, X: Array, /) -> Moments:
+        parts, h = self.inducing.cross_terms(self.kernel, X), self.mean_function(X)[0]
+        if not isinstance(self.inducing, Points):
+            return super().project_joint_terms(factor, X)
+        prior = [self.inducing.full(term, X)[0] for term in terms_of(self.kernel)]
+        return project_joint_terms(lambda *at: self.posterior.project(factor, *at), parts, prior, h, self.outputs)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         def weights_of(values: Array, noise: Array) -> Array:

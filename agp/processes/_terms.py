@@ -128,3 +128,31 @@ def project_terms(project: Callable[..., Any], parts: Sequence[tuple[Array, Arra
         explained.append(-0.5 * by_row @ xp.permute_dims(xp.reshape(slope, (-1, K, n)), (2, 0, 1)))
     changes = xp.permute_dims(xp.reshape(means, (K, n, P)), (1, 2, 0))
     return join_terms(changes, xp.reshape(kff, (K, n)).mT, xp.stack(explained, axis=1), h)
+
+
+def join_joint_terms(prior: Sequence[Array], explained: Array, /) -> Array:
+    """Return the covariances [K, n, K, n] of K terms, from prior ones [n, n] and the explained ones [K, n, K, n]."""
+    xp, K, n = backend_of(explained).xp, len(prior), prior[0].shape[0]
+    flat = xp.reshape(explained, (K * n, K * n))
+    rows = []
+    for i, own in enumerate(prior):
+        blocks = [own if j == i else xp.zeros_like(own) for j in range(K)]
+        rows.append(xp.concat(blocks, axis=1))
+    return xp.reshape(xp.concat(rows, axis=0) - 0.5 * (flat + flat.mT), (K, n, K, n))
+
+
+def project_joint_terms(
+    project: Callable[..., Any], parts: Sequence[tuple[Array, Array]], prior: Sequence[Array], h: Array, P: int, /
+) -> Moments:
+    """Return the means [n, P, K + 1] and the covariances [P, K, n, K, n], as `project_terms` does at the same row."""
+    xp, n, K = backend_of(h).xp, h.shape[0], len(parts)
+    Kuf, kff = (xp.concat(list(several), axis=-1) for several in zip(*parts, strict=True))
+    (means, _), pull = project(Kuf, 2.0 * kff)
+    found = []
+    for p in range(P):
+        chosen = xp.zeros_like(means) + xp.eye(P, **like(means))[p, :]
+        slope = pull(xp.zeros_like(means), chosen)[2]  # -2 G Kuf
+        found.append(join_joint_terms(prior, xp.reshape(-0.5 * Kuf.mT @ slope, (K, n, K, n))))
+    changes = xp.permute_dims(xp.reshape(means, (K, n, P)), (1, 2, 0))
+    last = xp.broadcast_to(h, (n, P))[:, :, None]
+    return xp.concat([changes, last], axis=2), xp.stack(found)

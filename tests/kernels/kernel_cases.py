@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from helpers import as_arrays
+from scipy.special import ive
 
 from agp import tree
 from agp.backend import asarray_like, to_numpy
@@ -91,6 +92,11 @@ def _periodic(kernel, X, Z):
     return kernel.variance * np.exp(-0.5 * np.sum(sines**2, axis=-1))
 
 
+def _seasonal_centred(kernel, X, Z):
+    c = np.broadcast_to(0.25 / kernel.lengthscale**2, (X.shape[-1],))
+    return _periodic(kernel, X, Z) - kernel.variance * np.prod(ive(0, c))
+
+
 def _linear(kernel, X, Z):
     c = 0.0 if kernel.centre is None else kernel.centre
     return np.sum(kernel.variance * (X - c) * (Z - c), axis=-1)
@@ -150,6 +156,10 @@ CASES = {
     "periodic": Case(lambda _: Periodic(1.2, 0.9, 2.2), _periodic, NO_GROUPS),
     "periodic-ard": Case(lambda width: Periodic(0.8, SCALES(width), PERIODS(width)), _periodic, NO_GROUPS),
     "seasonal": Case(lambda width: Seasonal(0.8, SCALES(width), PERIODS(width)), _periodic, NO_GROUPS),
+    "seasonal-centred": Case(
+        lambda width: Seasonal(0.8, SCALES(width), PERIODS(width), centred=True), _seasonal_centred, NO_GROUPS
+    ),
+    "periodic-centred": Case(lambda _: Periodic(1.2, 0.5, 2.2, centred=True), _seasonal_centred, NO_GROUPS),
     "periodic-mixed": Case(lambda width: Periodic(0.8, 0.9, PERIODS(width)), _periodic, NO_GROUPS),
     "linear": Case(lambda _: Linear(0.6), _linear),
     "linear-ard": Case(lambda width: Linear(LENGTHS(width)), _linear),
@@ -194,7 +204,7 @@ CASES = {
     "centred-parts": Case(
         lambda width: (
             Constant(0.4)
-            + Centred(Matern12(0.8, 0.7), points(1)).on(1)
+            + Centred(Matern12(0.8, 0.5), points(1)).on(1)
             + 0.5
             * Centred(RBF(0.8, 0.7) * Linear(0.3, CENTRES(2)), points(2)).on((2, 0))
             * Matern32(1.1, LENGTHS(width))

@@ -1,14 +1,28 @@
 """Kernels of functions that average to zero, and additive kernels of them."""
 
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
-from helpers import as_arrays, assert_close
+from helpers import NUMPY, as_arrays, assert_close
 
 import agp
 from agp import tree
-from agp.kernels import RBF, Centred, Constant, Linear, Matern52, Overlap, White, additive, terms_of
+from agp.kernels import (
+    RBF,
+    Centred,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Overlap,
+    RationalQuadratic,
+    White,
+    additive,
+    terms_of,
+)
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(60, 3))
@@ -130,3 +144,108 @@ def test_centred_kernels_are_kept_in_files(tmp_path):
     agp.save(model, tmp_path / "model.safetensors")
     found = agp.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(found.kernel(X)[0], model.kernel(X)[0])
+
+
+# -- digits and work --------------------------------------------------------------------------------------------------
+
+LONG = {
+    "rbf": RBF(3e4, 900.0),
+    "matern12": Matern12(3e3, 9000.0),
+    "matern32": Matern32(3e4, 700.0),
+    "matern52": Matern52(3e4, 900.0),
+    "rq": RationalQuadratic(3e4, 900.0, 1.7),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_nearly_linear_effects_keep_their_digits_in_float32(name, backend):
+    """A large variance and a long lengthscale: the covariances are small differences of nearly equal numbers."""
+    x = (50.0 + 5.0 * X[:, :1]).astype(np.float32)
+    kernel = as_arrays(Centred(LONG[name]).from_data(x.astype(np.float64), 1.0))
+    exact, narrow = kernel(x.astype(np.float64))[0], backend.move(kernel, "float32")
+    single = backend.array(x, "float32")
+    found = backend.numpy(narrow(single)[0], "float32")
+    tolerance = {"rbf": 1e-5, "rq": 1e-5, "matern12": 1e-4}.get(name, 3e-3)
+    assert_close(found, exact, tolerance)
+    assert_close(backend.numpy(narrow.diag(single)[0], "float32"), np.diagonal(exact), tolerance)
+    stack = tree.with_leaves(narrow, {at: v[None, ...] for at, v in tree.leaves(narrow, "parameter").items()})
+    assert_close(backend.numpy(stack.stacked_covariance(single)[0], "float32")[0], exact, tolerance)
+    assert_close(backend.numpy(stack.stacked_variances(single)[0], "float32")[0], np.diagonal(exact), tolerance)
+
+
+@pytest.mark.parametrize("kernel", [RBF(1e6, 1e5), Linear(1e6) + Constant(1e9), 3.0 * Matern52(1e6, 1e5)])
+def test_variances_of_float32_are_not_negative(kernel):
+    """At rows at which the function is nearly its average."""
+    x = np.linspace(49.0, 51.0, 2001, dtype=np.float32)[:, None]
+    one = NUMPY.move(as_arrays(Centred(kernel).from_data(x.astype(np.float64), 1.0)), "float32")
+    assert np.min(one.diag(x)[0]) >= 0.0
+    stack = tree.with_leaves(one, {at: v[None, ...] for at, v in tree.leaves(one, "parameter").items()})
+    assert np.min(stack.stacked_variances(x)[0]) >= 0.0
+
+
+def test_a_model_in_float32_predicts_as_in_float64():
+    rng = np.random.default_rng(5)
+    x = rng.uniform(20.0, 70.0, (150, 2))
+    y = 100.0 + 0.3 * x[:, :1] + np.sin(x[:, 1:] / 5.0) + 0.3 * rng.standard_normal((150, 1))
+    model = agp.fit(agp.GPR.from_data(x, y, kernel=additive(RBF(), (0, 1))), x, y).model
+    narrow = tree.to_backend(model, "numpy", dtype="float32").predictor().components(x.astype(np.float32))
+    wide = model.predictor().components(x)
+    assert_close(narrow.mean[..., 1:], wide.mean[..., 1:], 0.02)
+    assert_close(np.sqrt(narrow.variance[..., 1:]), np.sqrt(wide.variance[..., 1:]), 0.1)
+
+
+@tree.model
+class Counted(RBF):
+    """A kernel that counts the covariances that it computes."""
+
+    entries: ClassVar[int] = 0
+
+    def profile(self, r2):
+        type(self).entries += int(np.prod(r2.shape))
+        return super().profile(r2)
+
+    def log_profile(self, r2):
+        type(self).entries += int(np.prod(r2.shape))
+        return super().log_profile(r2)
+
+
+def test_the_averages_at_training_rows_are_computed_once():
+    """Predictions of single rows take no more than three times the covariances of a kernel that is not centred."""
+    x, y = X[:, :1], np.sin(2.0 * X[:, :1]) + 0.3 * np.random.default_rng(6).standard_normal((60, 1))
+
+    def averaged(*data, **parts):
+        return agp.integrate(agp.GPR.from_data(*data, **parts), settings=8).model
+
+    for build in (agp.GPR.from_data, averaged):
+        counts = []
+        for kernel in (Counted(1.0, 1.0), Centred(Counted(1.0, 1.0))):
+            predictor = build(x, y, kernel=kernel.on(0) + Linear()).predictor()
+            predictor.predict(x[:3])
+            Counted.entries = 0
+            first = [predictor.predict(x[i : i + 1]) for i in range(20)]
+            counts.append(Counted.entries)
+        assert counts[1] <= 3.2 * counts[0]
+        whole = predictor.predict(x[:20])
+        assert_close(np.concatenate([one.mean for one in first]), whole.mean, 1e-8)
+        assert_close(np.concatenate([one.variance for one in first]), whole.variance, 1e-7)
+
+
+def test_rows_that_change_in_place_are_read_again():
+    kernel, x = as_arrays(Centred(RBF(1.3, 0.8), X[:7]).from_data(X, 1.0)), np.copy(X[:5])
+    kernel(x, X)
+    x += 0.5
+    assert_close(kernel(x, X)[0], as_arrays(Centred(RBF(1.3, 0.8), X[:7]).from_data(X, 1.0))(X[:5] + 0.5, X)[0], 1e-15)
+    bar = RNG.normal(size=(5, 60))
+    again, fresh = kernel(x, X)[1](bar), as_arrays(Centred(RBF(1.3, 0.8), X[:7]))(x, X)[1](bar)
+    for found, expected in zip(again[1:], fresh[1:], strict=True):
+        assert_close(found, expected, 1e-12)
+    for name, leaf in tree.leaves(fresh[0]).items():
+        assert_close(tree.leaves(again[0])[name], leaf, 1e-12)
+
+
+def test_rows_and_groups_of_them_have_their_own_shapes():
+    kernel = as_arrays(Centred(RBF(1.3, 0.8), X[:7]))
+    rows, groups = kernel(X[:6], X[6:8])[0], kernel(X[:6, None, :], np.stack([X[6:8]] * 6))[0]
+    assert groups.shape == (6, 1, 2)
+    assert_close(groups[:, 0, :], rows, 1e-14)
+    assert_close(kernel(X[:6].reshape(2, 3, 3))[0][1], kernel(X[3:6])[0], 1e-14)

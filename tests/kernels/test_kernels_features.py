@@ -42,7 +42,7 @@ def test_kernels_of_finite_rank_have_exact_features(name):
     np.testing.assert_allclose(phi(X)[0] @ phi(Z)[0].T, kernel(X, Z)[0], rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["rbf-ard", "matern32", "rq-ard", "periodic-ard"])
+@pytest.mark.parametrize("name", ["rbf-ard", "matern32", "rq-ard", "periodic-ard", "seasonal-centred"])
 def test_waves_have_exact_variances(name):
     kernel, (X, _) = kernel_case(name, 3), inputs(3)
     phi = features_of(kernel, count=3)(X)[0]

@@ -40,6 +40,8 @@ KERNELS = {
     "periodic": Periodic(1.2, 0.9, 2.2),
     "periodic-ard": Periodic(0.8, [1.4, 0.8, 1.0], [2.1, 3.3, 2.6]),
     "seasonal": Seasonal(0.8, 1.4, [2.1, 3.3, 2.6]),
+    "periodic-centred": Periodic(1.2, 0.9, 2.2, centred=True),
+    "seasonal-centred": Seasonal(0.8, [1.4, 0.8, 1.0], [2.1, 3.3, 2.6], centred=True),
     "linear": Linear(0.6, [0.4, -1.1, 2.0]),
     "linear-ard": Linear([0.7, 1.1, 0.9]),
     "constant": RBF(1.2, 0.8) + Constant(0.7),

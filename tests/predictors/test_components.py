@@ -1,6 +1,7 @@
 """The posterior of the terms of a sum, against the dense joint distribution of all terms and the data."""
 
 import dataclasses
+import warnings
 from functools import cache
 
 import numpy as np
@@ -16,6 +17,7 @@ from agp.kernels import RBF, Constant, Linear, Matern32, Matern52, Seasonal, War
 from agp.predictors import Components
 from agp.processes import Sparse
 
+pytestmark = pytest.mark.filterwarnings("ignore:components given nearest rows")
 NOISE, LEVEL = 0.05, 0.3
 RNG = np.random.default_rng(7)
 OFFSETS = np.linspace(0.01, 0.2, len(X))
@@ -422,3 +424,15 @@ def test_terms_sum_to_the_kernel():
     for one in (kernel(), Warped(RBF() + Linear()) + White(), 2.0 * (RBF() + (Constant() + 3.0 * (Linear() + RBF())))):
         one = one.from_data(x, 1.3)
         assert_close(sum(term(x)[0] for term in terms_of(one)), one(x)[0], 1e-14)
+
+
+def test_components_given_few_nearest_rows_are_reported():
+    """Near rows cannot tell the terms apart; inducing inputs, or most of the rows, can."""
+    parts = {"kernel": kernel(), "likelihood": agp.Gaussian(NOISE)}
+    with pytest.warns(UserWarning, match="given nearest rows: 6 of"):
+        agp.NNGP.from_data(X, Y, neighbours=6, **parts).predictor().components(NEW)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agp.NNGP.from_data(X, Y, neighbours=6, kernel=RBF()).predictor().components(NEW)
+        agp.NNGP.from_data(X, Y, neighbours=len(X), **parts).predictor().components(NEW)
+        agp.VIF.from_data(X, Y, neighbours=6, num_inducing=6, **parts).predictor().components(NEW)
