@@ -22,11 +22,13 @@ try:
     from botorch.models.model import FantasizeMixin, Model, ModelList
     from botorch.posteriors import GPyTorchPosterior, Posterior
     from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
+    from botorch.sampling.list_sampler import ListSampler
     from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
     from linear_operator import LinearOperator, to_linear_operator
 except ImportError as error:
     raise ImportError(f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}.") from error
 
+from agp.interop._botorch_lists import joint_posterior, sampler_of_each
 from agp.interop._botorch_paths import register_paths
 from agp.interop._botorch_posteriors import draws_of, posteriors_of
 
@@ -312,7 +314,10 @@ class BoTorchModelList(ModelList):
     """Independent models of several objectives or constraints, whose outputs are put side by side.
 
     In contrast to BoTorch's `ModelListGP`, the models may have different data, likelihoods and posteriors, and other
-    models of BoTorch may be among them.
+    models of BoTorch may be among them. If all posteriors are normal, or mixtures of normal distributions over draws of
+    hyperparameters, so is the joint posterior, and every sampler of BoTorch draws independent outputs. If not, such as
+    with deterministic models, leave out ``sampler=`` in acquisition functions, or use the function `get_sampler` of
+    BoTorch.
 
     Parameters
     ----------
@@ -335,6 +340,30 @@ class BoTorchModelList(ModelList):
     def train_targets(self) -> list[Tensor]:
         """The targets of each model."""
         return [one.train_targets for one in self.models]  # type: ignore[misc]
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: Any = None,
+    ) -> Posterior:
+        """Return the joint distribution over q points and m outputs, which are independent between the models.
+
+        Parameters
+        ----------
+        X, output_indices, observation_noise, posterior_transform
+            As in `BoTorchModel.posterior`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As in `BoTorchModel.posterior`, or if averages over hyperparameters have different numbers of draws.
+        agp.errors.NonFiniteError
+            If a mean or a covariance is NaN or infinite.
+        """
+        found = joint_posterior(super().posterior(X, output_indices, observation_noise).posteriors)
+        return found if posterior_transform is None else posterior_transform(posterior=found, X=X)
 
     def condition_on_observations(self, X: Any, Y: Tensor, noise: Tensor | None = None) -> Self:
         """Return a copy in which each model is conditioned on its columns of the observations.
@@ -363,6 +392,55 @@ class BoTorchModelList(ModelList):
             inputs = X if isinstance(X, Tensor) else X[own.start]
             more = {} if noise is None else {"noise": noise[..., own]}
             found.append(one.condition_on_observations(inputs, Y[..., own], **more))  # type: ignore[operator]
+        return type(self)(*found)
+
+    def fantasize(
+        self,
+        X: Tensor,
+        sampler: Any,
+        observation_noise: Tensor | None = None,
+        evaluation_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Draw S samples of observations at X [..., k, D], and return the list of models conditioned on them.
+
+        Parameters
+        ----------
+        X
+            Inputs.
+        sampler
+            A BoTorch sampler that draws S samples, or a `ListSampler` with one for each model. One sampler draws
+            from the joint distribution if no model averages over hyperparameters. For averages, its shape and seed
+            are those of independent random samples for each model.
+        observation_noise
+            Noise variances [..., k, m] or [..., 1, m]; by default the noise of the likelihoods.
+        evaluation_mask
+            Which outputs [k, m] are observed; by default all. It needs a `ListSampler` and models of one output.
+        kwargs
+            Passed to `condition_on_observations` of the models.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As in `BoTorchModel.fantasize`.
+        """
+        if evaluation_mask is not None:
+            return super().fantasize(X, sampler, observation_noise, evaluation_mask, **kwargs)
+        each = [one for one in self.models if isinstance(one, BoTorchModel)]
+        if isinstance(sampler, ListSampler):
+            samplers = sampler.samplers
+        elif len(each) == len(self.models) and not any(one._has_draws for one in each):
+            for one in each:
+                one._check_noise("fantasize")
+            seen = self.posterior(X, observation_noise=True if observation_noise is None else observation_noise)
+            return self.condition_on_observations(X, sampler(seen), noise=observation_noise)
+        else:
+            samplers = sampler_of_each(sampler, len(self.models)).samplers
+        found, start = [], 0
+        for one, own_sampler in zip(self.models, samplers, strict=True):
+            own = slice(start, start := start + one.num_outputs)  # type: ignore[operator]
+            noise = None if observation_noise is None else observation_noise[..., own]
+            found.append(one.fantasize(X, own_sampler, observation_noise=noise, **kwargs))  # type: ignore[operator]
         return type(self)(*found)
 
 
