@@ -14,7 +14,7 @@ from agp import tree
 from agp.backend import backend_of
 from agp.checks import check_finite, check_model, check_results, check_test_inputs, check_whole
 from agp.errors import count_of, missing_package_message
-from agp.predictors import Predictor
+from agp.predictors import FREQUENCIES, Predictor
 from agp.tree import first_leaf
 
 try:
@@ -57,17 +57,21 @@ class BoTorchModel(Model, FantasizeMixin):
     data
         The inputs [N, D] and targets [N] or [N, P], as the attributes `train_inputs` and `train_targets` that some of
         BoTorch's functions read. By default, those of the model, if it holds its data.
+    features
+        The number of random frequencies of function samples (`draw_matheron_paths`), as in `Predictor.sample_functions`.
 
     Raises
     ------
     TypeError
         If `model` is neither a model nor a predictor.
     ValueError
-        If `draws` is not a whole number of at least 0, or if a predictor of an average was conditioned on several sets
+        If `draws` or `features` is not a whole number or is too small, or if a predictor of an average was conditioned on several sets
         of data.
     """
 
-    def __init__(self, model: Any, /, *, draws: int = 16, data: tuple[Any, Any] | None = None) -> None:
+    def __init__(
+        self, model: Any, /, *, draws: int = 16, data: tuple[Any, Any] | None = None, features: int = FREQUENCIES
+    ) -> None:
         super().__init__()
         if not isinstance(model, Predictor):
             check_model(model)
@@ -76,7 +80,7 @@ class BoTorchModel(Model, FantasizeMixin):
             model = model.predictor()
         if backend_of(first_leaf(model)).name != "torch":
             model = tree.to_backend(model, "torch")
-        draws = check_whole("draws", draws, least=0)
+        draws, self._features = check_whole("draws", draws, least=0), check_whole("features", features)
         self._has_draws = draws > 0 and model.processes[0].shares is not None
         self._is_ensemble = self._is_fully_bayesian = self._has_draws  # BoTorch reads these names
         if self._has_draws and model.lead:

@@ -289,6 +289,17 @@ def test_paths_are_maximised(name):
     assert (thompson(x) > thompson(torch.rand(16, 3, D, dtype=torch.float64)).median()).all()
 
 
+def test_the_number_of_features_of_paths_is_chosen():
+    for features, width in ((1024, 2048), (64, 128)):
+        model = BoTorchModel(exact(PAIR[:, :1]), features=features).condition_on_observations(
+            tensor(X[:1]), tensor(PAIR[:1, :1])
+        )
+        paths = pathwise.draw_matheron_paths(model, torch.Size([2]))
+        assert paths._functions[()].paths.prior_weights.shape[1] == width
+    with pytest.raises(ValueError, match="features"):
+        BoTorchModel(exact(PAIR[:, :1]), features=0)
+
+
 def test_paths_of_a_list():
     together = BoTorchModelList(exact(PAIR[:, :1]), sparse(PAIR[:, 1:]))
     torch.manual_seed(0)
