@@ -58,15 +58,15 @@ class BoTorchModel(Model, FantasizeMixin):
         The inputs [N, D] and targets [N] or [N, P], as the attributes `train_inputs` and `train_targets` that some of
         BoTorch's functions read. By default, those of the model, if it holds its data.
     features
-        The number of random frequencies of function samples (`draw_matheron_paths`), as in `Predictor.sample_functions`.
+        The number of random frequencies of function samples (`draw_matheron_paths`); see `Predictor.sample_functions`.
 
     Raises
     ------
     TypeError
         If `model` is neither a model nor a predictor.
     ValueError
-        If `draws` or `features` is not a whole number or is too small, or if a predictor of an average was conditioned on several sets
-        of data.
+        If `draws` or `features` is not a whole number or is too small, or if a predictor of an average was conditioned
+        on several sets of data.
     """
 
     def __init__(
