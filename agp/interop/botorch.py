@@ -63,16 +63,28 @@ class BoTorchModel(Model, FantasizeMixin):
     Raises
     ------
     TypeError
-        If `model` is neither a model nor a predictor.
+        If `model` is neither a model nor a predictor, or if there are further arguments.
     ValueError
         If `draws` or `features` is not a whole number or is too small, or if a predictor of an average was conditioned
         on several sets of data.
     """
 
     def __init__(
-        self, model: Any, /, *, draws: int = 16, data: tuple[Any, Any] | None = None, features: int = FREQUENCIES
+        self,
+        model: Any,
+        /,
+        *,
+        draws: int = 16,
+        data: tuple[Any, Any] | None = None,
+        features: int = FREQUENCIES,
+        **others: Any,
     ) -> None:
         super().__init__()
+        if others:
+            raise TypeError(
+                f"BoTorchModel has no argument {', '.join(others)}; train the model on the inputs and targets in the "
+                "units in which you optimise, since its posteriors need no transforms."
+            )
         if not isinstance(model, Predictor):
             check_model(model)
             held = model._held_rows()
@@ -97,6 +109,13 @@ class BoTorchModel(Model, FantasizeMixin):
     def _hold(self, X: Tensor, y: Tensor) -> None:
         """Store inputs [..., N, D] and targets [..., N, P] in the forms of BoTorch."""
         self.train_inputs, self.train_targets = (X,), y[..., 0] if y.shape[-1] == 1 else y.mT
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        """Convert all arrays, for the methods of `torch.nn.Module` that change the dtype or the device."""
+        self._parts = tuple(part.apply(fn) for part in self._parts)
+        if "train_inputs" in self.__dict__:
+            self.train_inputs, self.train_targets = (fn(self.train_inputs[0]),), fn(self.train_targets)
+        return super()._apply(fn, recurse)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("train_inputs", "train_targets"):
@@ -166,7 +185,8 @@ class BoTorchModel(Model, FantasizeMixin):
             The outputs; by default all.
         observation_noise
             If true, return the distribution of observations instead of function values, with the noise of the Gaussian
-            likelihood. If a tensor [..., q, m], use its entries as noise variances instead.
+            likelihood. Known noise of training rows does not count, in contrast to BoTorch's models of fixed noise,
+            which add its mean. If a tensor [..., q, m], use its entries as noise variances instead.
         posterior_transform
             A BoTorch posterior transform, such as a scalarisation.
 
@@ -224,6 +244,8 @@ class BoTorchModel(Model, FantasizeMixin):
         return x.unsqueeze(MCMC_DIM) if self._has_draws else x
 
     def _check(self, X: Tensor) -> None:
+        if X.ndim == 1:
+            raise ValueError(f"X has shape {tuple(X.shape)}, but must be [..., q, D]; pass one point as x[None, :].")
         check_test_inputs(X, self._single.width, *self._single.reference)
         check_finite("X", X.reshape(-1, X.shape[-1]))
 
