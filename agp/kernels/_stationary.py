@@ -342,7 +342,7 @@ class Matern(Stationary):
             """Return p(w / s) / s^D relative to p(w)."""
             return xp.exp(power * xp.log((1.0 + square) / (1.0 + square / s**2)) - width * math.log(s))
 
-        weights = 1.0 / sum(number * density(s) for number, s in zip(numbers, SPREADS, strict=True))
+        weights: Any = 1.0 / sum(number * density(s) for number, s in zip(numbers, SPREADS, strict=True))
         amplitudes = asarray_like((weights / weights.mean()) ** 0.5, self.lengthscale)
         return features_of(self.variance, Waves(asarray_like(drawn, self.lengthscale) / self.lengthscale, amplitudes))
 
