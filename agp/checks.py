@@ -165,8 +165,9 @@ def check_model(model: Any) -> None:
         raise TypeError(f"model is the class {model.__name__}; build a model with {model.__name__}.from_data(X, y).")
     if callable(getattr(model, "_objective", None)):
         return
-    inside = getattr(model, "model", None)
-    remedy = "build a model, for example with SVGP.from_data(X, y)" if inside is None else "pass its attribute .model"
+    remedy = "build a model, for example with SVGP.from_data(X, y)"
+    for name in ("model", "model_"):  # of a result of training, and of a fitted estimator
+        remedy = remedy if getattr(model, name, None) is None else f"pass its attribute .{name}"
     raise TypeError(f"model has the class {type(model).__name__}, which is not a model; {remedy}.")
 
 

@@ -22,10 +22,8 @@ from agp.likelihoods import (
     Transform,
 )
 from agp.means import ConstantMean
-from agp.selection import NO_SIGNAL_VARIANCE
+from agp.selection import NO_SIGNAL_VARIANCE, NOISE_FRACTION
 
-NOISE_FRACTION = 0.1
-"""The standard deviation of the noise of equal targets, as a fraction of the targets: nothing is known about it."""
 LARGEST = 1e150
 """The largest absolute value of equal targets, whose squares are finite."""
 LEAST_DISPERSION = 1e-8
@@ -34,20 +32,13 @@ SMALL_VARIANCE = 0.01
 """Kernels start with the variance of the function values that the targets stand for if it is below this number."""
 
 
-NOTHING_TO_LEARN = (
-    "all targets are the same, so there is nothing to learn, and the model predicts this number for all rows; check "
-    "that y is the right column, and do not rely on the error bars."
-)
-"""The warning about targets that are all the same."""
-
-
 class Constant(NamedTuple):
     """The parts of a model that predicts the targets themselves, if they are all equal."""
 
     likelihood: Likelihood
     mean_function: ConstantMean
     variance: float
-    """The variance of the latent functions, which is small."""
+    """The variance of the latent functions, which is small unless the noise is known."""
 
 
 def constant_parts(likelihood: Likelihood, y: Array, *, given: bool, transform: Transform | None) -> Constant:
@@ -82,6 +73,8 @@ def constant_parts(likelihood: Likelihood, y: Array, *, given: bool, transform: 
     spread = NOISE_FRACTION * size
     if isinstance(likelihood, Gaussian) and not given:
         likelihood = Gaussian(spread**2, missing=likelihood.missing)
+    elif isinstance(likelihood, Gaussian) and transform is None:  # the functions have the standard deviation
+        return _parts(likelihood, values, size, y)._replace(variance=spread**2)
     return _parts(likelihood, values - (0.5 * spread**2 if of_logs else 0.0), size, y)
 
 

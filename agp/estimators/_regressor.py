@@ -11,7 +11,7 @@ from agp.checks import as_columns
 from agp.errors import explain_arguments
 from agp.estimators._arrays import as_output, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing
-from agp.estimators._constant import NOTHING_TO_LEARN, constant_parts, small_variance, with_starting_noise
+from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import joint_covariance
 from agp.estimators._inputs import convert_training_inputs
 from agp.estimators._noise_groups import (
@@ -53,7 +53,7 @@ from agp.likelihoods import (
 from agp.means import ConstantMean
 from agp.methods import METHODS, Method
 from agp.repairs import outside, public
-from agp.selection import EXACT_ROWS, REGRESSION_METHODS
+from agp.selection import EXACT_ROWS, NOTHING_TO_LEARN, REGRESSION_METHODS
 from agp.training import track
 
 GROWING_KINDS = ("shared", "intrinsic")

@@ -74,7 +74,10 @@ def register_paths(model: type, model_list: type, /) -> None:
         seeds = torch.randint(2**31 - 1, (model.batch_shape.numel(),)).tolist()
         count = sample_shape.numel()
         each = zip(model._each_posterior(), seeds, strict=True)
-        functions = {index: predictor.sample_functions(count, seed=seed) for (index, predictor), seed in each}
+        functions = {
+            index: predictor.sample_functions(count, seed=seed, features=model._features)
+            for (index, predictor), seed in each
+        }
         axes = sample_shape, model.batch_shape
         return FunctionPaths(functions, *axes, model._chosen, has_draws=model._has_draws)
 

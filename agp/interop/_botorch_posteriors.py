@@ -44,6 +44,13 @@ class Posteriors(NamedTuple):
         """Return the batch axes of rows [..., n, .] given these posteriors."""
         return torch.broadcast_shapes(self.batch, *(x.shape[:-2] for x in rows))
 
+    def apply(self, f: Callable[[Tensor], Tensor]) -> Self:
+        """Return the posteriors with converted arrays."""
+        own = {name: f(x) for name, x in tree.leaves(self.single).items()}
+        return type(self)(
+            tree.with_leaves(self.single, own), {name: f(x) for name, x in self.leaves.items()}, self.batch
+        )
+
     def at(self, index: tuple[int, ...]) -> Predictor:
         """Return the predictor of one posterior."""
         return tree.with_leaves(self.single, {name: x[index] for name, x in self.leaves.items()})

@@ -14,7 +14,7 @@ from agp import tree
 from agp.backend import backend_of
 from agp.checks import check_finite, check_model, check_results, check_test_inputs, check_whole
 from agp.errors import count_of, missing_package_message
-from agp.predictors import Predictor
+from agp.predictors import FREQUENCIES, Predictor
 from agp.tree import first_leaf
 
 try:
@@ -22,11 +22,13 @@ try:
     from botorch.models.model import FantasizeMixin, Model, ModelList
     from botorch.posteriors import GPyTorchPosterior, Posterior
     from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
+    from botorch.sampling.list_sampler import ListSampler
     from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
     from linear_operator import LinearOperator, to_linear_operator
 except ImportError as error:
     raise ImportError(f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}.") from error
 
+from agp.interop._botorch_lists import joint_posterior, sampler_of_each
 from agp.interop._botorch_paths import register_paths
 from agp.interop._botorch_posteriors import draws_of, posteriors_of
 
@@ -55,18 +57,34 @@ class BoTorchModel(Model, FantasizeMixin):
     data
         The inputs [N, D] and targets [N] or [N, P], as the attributes `train_inputs` and `train_targets` that some of
         BoTorch's functions read. By default, those of the model, if it holds its data.
+    features
+        The number of random frequencies of function samples (`draw_matheron_paths`); see `Predictor.sample_functions`.
 
     Raises
     ------
     TypeError
-        If `model` is neither a model nor a predictor.
+        If `model` is neither a model nor a predictor, or if there are further arguments.
     ValueError
-        If `draws` is not a whole number of at least 0, or if a predictor of an average was conditioned on several sets
-        of data.
+        If `draws` or `features` is not a whole number or is too small, or if a predictor of an average was conditioned
+        on several sets of data.
     """
 
-    def __init__(self, model: Any, /, *, draws: int = 16, data: tuple[Any, Any] | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        /,
+        *,
+        draws: int = 16,
+        data: tuple[Any, Any] | None = None,
+        features: int = FREQUENCIES,
+        **others: Any,
+    ) -> None:
         super().__init__()
+        if others:
+            raise TypeError(
+                f"BoTorchModel has no argument {', '.join(others)}; train the model on the inputs and targets in the "
+                "units in which you optimise, since its posteriors need no transforms."
+            )
         if not isinstance(model, Predictor):
             check_model(model)
             held = model._held_rows()
@@ -74,7 +92,7 @@ class BoTorchModel(Model, FantasizeMixin):
             model = model.predictor()
         if backend_of(first_leaf(model)).name != "torch":
             model = tree.to_backend(model, "torch")
-        draws = check_whole("draws", draws, least=0)
+        draws, self._features = check_whole("draws", draws, least=0), check_whole("features", features)
         self._has_draws = draws > 0 and model.processes[0].shares is not None
         self._is_ensemble = self._is_fully_bayesian = self._has_draws  # BoTorch reads these names
         if self._has_draws and model.lead:
@@ -91,6 +109,13 @@ class BoTorchModel(Model, FantasizeMixin):
     def _hold(self, X: Tensor, y: Tensor) -> None:
         """Store inputs [..., N, D] and targets [..., N, P] in the forms of BoTorch."""
         self.train_inputs, self.train_targets = (X,), y[..., 0] if y.shape[-1] == 1 else y.mT
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        """Convert all arrays, for the methods of `torch.nn.Module` that change the dtype or the device."""
+        self._parts = tuple(part.apply(fn) for part in self._parts)
+        if "train_inputs" in self.__dict__:
+            self.train_inputs, self.train_targets = (fn(self.train_inputs[0]),), fn(self.train_targets)
+        return super()._apply(fn, recurse)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("train_inputs", "train_targets"):
@@ -160,7 +185,8 @@ class BoTorchModel(Model, FantasizeMixin):
             The outputs; by default all.
         observation_noise
             If true, return the distribution of observations instead of function values, with the noise of the Gaussian
-            likelihood. If a tensor [..., q, m], use its entries as noise variances instead.
+            likelihood. Known noise of training rows does not count, in contrast to BoTorch's models of fixed noise,
+            which add its mean. If a tensor [..., q, m], use its entries as noise variances instead.
         posterior_transform
             A BoTorch posterior transform, such as a scalarisation.
 
@@ -218,6 +244,8 @@ class BoTorchModel(Model, FantasizeMixin):
         return x.unsqueeze(MCMC_DIM) if self._has_draws else x
 
     def _check(self, X: Tensor) -> None:
+        if X.ndim == 1:
+            raise ValueError(f"X has shape {tuple(X.shape)}, but must be [..., q, D]; pass one point as x[None, :].")
         check_test_inputs(X, self._single.width, *self._single.reference)
         check_finite("X", X.reshape(-1, X.shape[-1]))
 
@@ -312,7 +340,10 @@ class BoTorchModelList(ModelList):
     """Independent models of several objectives or constraints, whose outputs are put side by side.
 
     In contrast to BoTorch's `ModelListGP`, the models may have different data, likelihoods and posteriors, and other
-    models of BoTorch may be among them.
+    models of BoTorch may be among them. If all posteriors are normal, or mixtures of normal distributions over draws of
+    hyperparameters, so is the joint posterior, and every sampler of BoTorch draws independent outputs. If not, such as
+    with deterministic models, leave out ``sampler=`` in acquisition functions, or use the function `get_sampler` of
+    BoTorch.
 
     Parameters
     ----------
@@ -335,6 +366,30 @@ class BoTorchModelList(ModelList):
     def train_targets(self) -> list[Tensor]:
         """The targets of each model."""
         return [one.train_targets for one in self.models]  # type: ignore[misc]
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: Any = None,
+    ) -> Posterior:
+        """Return the joint distribution over q points and m outputs, which are independent between the models.
+
+        Parameters
+        ----------
+        X, output_indices, observation_noise, posterior_transform
+            As in `BoTorchModel.posterior`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As in `BoTorchModel.posterior`, or if averages over hyperparameters have different numbers of draws.
+        agp.errors.NonFiniteError
+            If a mean or a covariance is NaN or infinite.
+        """
+        found = joint_posterior(super().posterior(X, output_indices, observation_noise).posteriors)
+        return found if posterior_transform is None else posterior_transform(posterior=found, X=X)
 
     def condition_on_observations(self, X: Any, Y: Tensor, noise: Tensor | None = None) -> Self:
         """Return a copy in which each model is conditioned on its columns of the observations.
@@ -363,6 +418,55 @@ class BoTorchModelList(ModelList):
             inputs = X if isinstance(X, Tensor) else X[own.start]
             more = {} if noise is None else {"noise": noise[..., own]}
             found.append(one.condition_on_observations(inputs, Y[..., own], **more))  # type: ignore[operator]
+        return type(self)(*found)
+
+    def fantasize(
+        self,
+        X: Tensor,
+        sampler: Any,
+        observation_noise: Tensor | None = None,
+        evaluation_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Draw S samples of observations at X [..., k, D], and return the list of models conditioned on them.
+
+        Parameters
+        ----------
+        X
+            Inputs.
+        sampler
+            A BoTorch sampler that draws S samples, or a `ListSampler` with one for each model. One sampler draws
+            from the joint distribution if no model averages over hyperparameters. For averages, its shape and seed
+            are those of independent random samples for each model.
+        observation_noise
+            Noise variances [..., k, m] or [..., 1, m]; by default the noise of the likelihoods.
+        evaluation_mask
+            Which outputs [k, m] are observed; by default all. It needs a `ListSampler` and models of one output.
+        kwargs
+            Passed to `condition_on_observations` of the models.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As in `BoTorchModel.fantasize`.
+        """
+        if evaluation_mask is not None:
+            return super().fantasize(X, sampler, observation_noise, evaluation_mask, **kwargs)
+        each = [one for one in self.models if isinstance(one, BoTorchModel)]
+        if isinstance(sampler, ListSampler):
+            samplers = sampler.samplers
+        elif len(each) == len(self.models) and not any(one._has_draws for one in each):
+            for one in each:
+                one._check_noise("fantasize")
+            seen = self.posterior(X, observation_noise=True if observation_noise is None else observation_noise)
+            return self.condition_on_observations(X, sampler(seen), noise=observation_noise)
+        else:
+            samplers = sampler_of_each(sampler, len(self.models)).samplers
+        found, start = [], 0
+        for one, own_sampler in zip(self.models, samplers, strict=True):
+            own = slice(start, start := start + one.num_outputs)  # type: ignore[operator]
+            noise = None if observation_noise is None else observation_noise[..., own]
+            found.append(one.fantasize(X, own_sampler, observation_noise=noise, **kwargs))  # type: ignore[operator]
         return type(self)(*found)
 
 

@@ -46,14 +46,17 @@ class Blocks(ABC):
 
 @tree.model
 class Waves(Blocks):
-    """Blocks of cos(w^T x) and sin(w^T x) for frequencies w [H, D]."""
+    """Blocks of a cos(w^T x) and a sin(w^T x) for frequencies w [H, D] and amplitudes a [H], which are 1 if missing."""
 
     frequencies: Array = tree.auxiliary()
+    amplitudes: Array | None = tree.constant(default=None, optional=True)
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         angles = X @ self.frequencies.mT
         cos, sin = xp.cos(angles), xp.sin(angles)
+        if self.amplitudes is not None:
+            cos, sin = self.amplitudes * cos, self.amplitudes * sin
 
         def pullback(bar):
             return (cos * bar[:, :, 1] - sin * bar[:, :, 0]) @ self.frequencies

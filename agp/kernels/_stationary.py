@@ -317,6 +317,10 @@ class RBF(Stationary):
         return rng.standard_normal((count, width))
 
 
+SPREADS = (1.0, 4.0, 1.0, 16.0)
+"""Factors by which random frequencies of Matern kernels are spread."""
+
+
 class Matern(Stationary):
     """The base class for Matern kernels."""
 
@@ -327,6 +331,27 @@ class Matern(Stationary):
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
         normals = rng.standard_normal((count, width))
         return normals * (self.degrees / rng.chisquare(self.degrees, (count, 1))) ** 0.5
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:
+        """Draw features with importance sampling of the high frequencies.
+
+        Rare high frequencies have most of the variance between rows without noise. Frequencies therefore come from a
+        mixture of the spectral density p with wider ones, p(w / s) / s^D, and have the weights p / mixture.
+        """
+        drawn = self.frequencies(rng, count, width)
+        order = rng.permutation(count)  # so that scales in the factors of a product are independent
+        numbers = [len(order[i :: len(SPREADS)]) for i in range(len(SPREADS))]
+        for i, scale in enumerate(SPREADS):
+            drawn[order[i :: len(SPREADS)]] *= scale
+        xp, square, power = backend_of(drawn).xp, (drawn**2).sum(axis=1) / self.degrees, 0.5 * (self.degrees + width)
+
+        def density(s: float) -> Any:
+            """Return p(w / s) / s^D relative to p(w)."""
+            return xp.exp(power * xp.log((1.0 + square) / (1.0 + square / s**2)) - width * math.log(s))
+
+        weights: Any = 1.0 / sum(number * density(s) for number, s in zip(numbers, SPREADS, strict=True))
+        amplitudes = asarray_like((weights / weights.mean()) ** 0.5, self.lengthscale)
+        return features_of(self.variance, Waves(asarray_like(drawn, self.lengthscale) / self.lengthscale, amplitudes))
 
 
 @tree.model

@@ -6,7 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, to_numpy
 from agp.bounds import Batch, stacked_leave_one_out, targets_of
 from agp.errors import count_of, there_are
-from agp.kernels import Kernel, count_settings
+from agp.kernels import Constant, Kernel, count_settings
 from agp.likelihoods import Gaussian
 from agp.linalg import groups_of
 from agp.means import Mean, ZeroMean
@@ -133,14 +133,29 @@ class GPRMixture(OfModels):
         return least - xp.log(self.shares @ xp.exp(least - densities))
 
     def setting(self, s: int, /) -> GPR:
-        """Return the exact GP of a setting, from 0 to S - 1, with the constant mean of `mode`."""
+        """Return the exact GP of a setting, from 0 to S - 1.
+
+        Its constant mean is the posterior mean of the constant given the setting. The average of the predicted means of
+        all settings, with the weights `shares`, is therefore the mean that the mixture predicts. The variances of the
+        mixture also contain the uncertainty of the constant.
+        """
         place = s
         for model, settings in zip(self.models, self.settings, strict=True):
             if 0 <= place < settings.count:
                 likelihood = tree.with_leaves(model.likelihood, {"noise_variance": settings.noise[place, ...]})
-                return tree.replace(model, {"kernel": settings.kernel.setting(place), "likelihood": likelihood})
+                parts = {"kernel": settings.kernel.setting(place), "likelihood": likelihood}
+                return self._with_own_constant(tree.replace(model, parts))
             place -= settings.count
         raise IndexError(f"setting {s} does not exist; {there_are(self.shares.shape[0], 'setting')}, numbered from 0.")
+
+    def _with_own_constant(self, one: GPR) -> GPR:
+        """Return the exact GP of a setting with the posterior mean of the constant, which `level` gives a variance."""
+        mean, value = self.mean_function, tree.leaves(self.mean_function).get("value")
+        if self.level is None or value is None:
+            return one
+        whole = tree.replace(one, {"kernel": one.kernel + Constant(self.level), "mean_function": mean})
+        term = whole.predictor().components(one.X[:1, :]).mean[0, :, -2]  # the last one is the mean function
+        return tree.replace(one, {"mean_function": tree.with_leaves(mean, {"value": value + term})})
 
     # -- protocol ---------------------------------------------------------------------------------------------------
 

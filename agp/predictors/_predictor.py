@@ -370,9 +370,9 @@ class Predictor(Scores):
         """Draw function samples of the posterior, which can be evaluated at any inputs.
 
         Each prior sample is drawn with random features of the kernel, and then conditioned exactly on a sample of q(u)
-        or on the data. The features cause an approximation error, mostly far from the data, which is inversely
-        proportional to the square root of the number of features and the same for all samples of a call. Kernels of
-        finite rank cause no such error.
+        or on the data. The features cause an approximation error, which is inversely proportional to the square root
+        of the number of features and the same for all samples of a call. Kernels of finite rank cause no such error.
+        For many draws at fixed inputs, use `sample`.
 
         Parameters
         ----------

@@ -16,6 +16,7 @@ __all__ = [
 
 # for other subpackages
 from agp.selection._arguments import check_priors_argument
+from agp.selection._equal import NOISE_FRACTION, NOTHING_TO_LEARN
 from agp.selection._fits import HYPERPARAMETERS, REGRESSION_METHODS
 from agp.selection._level_effects import level_effects
 from agp.selection._near_sites import fit_near_rows, is_searched_quickly

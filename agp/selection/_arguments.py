@@ -14,6 +14,7 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean
 from agp.models import valid_data
 from agp.priors import Fixed, Priors, as_priors
+from agp.selection._equal import spread_of_equal
 from agp.selection._given import Data, Plan, all_names
 
 NEGLIGIBLE_NOISE = 1e-9
@@ -83,7 +84,8 @@ def with_least_noise(data: Data, likelihood: Any) -> Data:
     zero = isinstance(likelihood, Gaussian) and isinstance(likelihood.noise_variance, numbers.Real)
     if not zero or likelihood.noise_variance or backend_of(data.X).is_lazy:
         return data
-    xp, variance = backend_of(data.X).xp, float(np.mean(data.moments()[1]))
+    xp, spread = backend_of(data.X).xp, spread_of_equal(data)
+    variance = float(np.mean(data.moments()[1])) if spread is None else spread**2
     if not variance > 0.0:
         return data
     least = xp.full((data.X.shape[0],), NEGLIGIBLE_NOISE * variance, **like(data.X))

@@ -28,6 +28,7 @@ from agp.selection._arguments import (
     with_limits,
 )
 from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPlan
+from agp.selection._equal import result_of_equal, spread_of_equal
 from agp.selection._given import Columns, Plan, check_categories, check_times, logistic_likelihood, subsample_rows
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._outlook import scale_of, stages_of_regression
@@ -203,7 +204,9 @@ def fit_regression(
     agp.errors.ConvergenceWarning
         If a limit or a callback ended the fit.
     agp.errors.NoSignalWarning
-        If the inputs do not predict the targets.
+        If the inputs do not predict the targets. If all targets are the same, or if there is one row, the model
+        predicts this number, with error bars of a tenth of it, or of 0.1 if it is zero. With ``Gaussian(0.0)``, a
+        positive noise variance or known noise, these are error bars of the function away from the rows.
 
     Examples
     --------
@@ -250,6 +253,7 @@ def fit_regression(
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
+    spread = spread_of_equal(data)
     with Watch(max_seconds, callbacks, progress=progress, max_steps=max_steps) as watch:
         mixed = takes_mixture(plan, data, hyperparameters, method, watch.limit)
         facts: dict[str, Any] = {}
@@ -263,13 +267,16 @@ def fit_regression(
         fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch, seed, known)
         watch.expect(stages_of_regression(fit, mixed=mixed, exact=exact, near=near), scale_of(fit))
         with watch.keep_results(fit.result):
-            if mixed or exact:
-                (fit.run_mixture if mixed else fit.run_exact)()
-            elif near:
-                run_many_rows(fit, method)
+            if spread is not None:
+                found = result_of_equal(plan, data, spread, watch)
             else:
-                fit.run_collapsed()
-            found = fit.result()
+                if mixed or exact:
+                    (fit.run_mixture if mixed else fit.run_exact)()
+                elif near:
+                    run_many_rows(fit, method)
+                else:
+                    fit.run_collapsed()
+                found = fit.result()
         watch.conclude(watch.ending())
     if not store_data and found.model._holds_data:  # a fit that ended early, or the constant model
         found = replace(found, model=_without_rows(found.model))

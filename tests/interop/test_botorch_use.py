@@ -289,6 +289,17 @@ def test_paths_are_maximised(name):
     assert (thompson(x) > thompson(torch.rand(16, 3, D, dtype=torch.float64)).median()).all()
 
 
+def test_the_number_of_features_of_paths_is_chosen():
+    for features, width in ((1024, 2048), (64, 128)):
+        model = BoTorchModel(exact(PAIR[:, :1]), features=features).condition_on_observations(
+            tensor(X[:1]), tensor(PAIR[:1, :1])
+        )
+        paths = pathwise.draw_matheron_paths(model, torch.Size([2]))
+        assert paths._functions[()].paths.prior_weights.shape[1] == width
+    with pytest.raises(ValueError, match="features"):
+        BoTorchModel(exact(PAIR[:, :1]), features=0)
+
+
 def test_paths_of_a_list():
     together = BoTorchModelList(exact(PAIR[:, :1]), sparse(PAIR[:, 1:]))
     torch.manual_seed(0)
@@ -308,3 +319,39 @@ def test_models_of_jax_and_numpy_are_alike():
     model = exact(PAIR[:, :1])
     one, other = (BoTorchModel(x) for x in (model, tree.to_backend(model, "torch")))
     assert_close(one.train_targets.numpy(), other.train_targets.numpy(), 0.0)
+
+
+# -- conversions and errors -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [exact, sparse, mixture], ids=["exact", "sparse", "mixture"])
+@pytest.mark.parametrize("convert", [lambda x: x.to(torch.float32), lambda x: x.float()], ids=["to", "float"])
+def test_models_are_converted_like_modules(build, convert):
+    at, y = tensor(RNG.uniform(size=(3, D))), PAIR[:, 0] if build is mixture else PAIR[:, :1]
+    expected = BoTorchModel(build(y)).posterior(at)
+    for make in (BoTorchModel, BoTorchModelList):
+        model = convert(make(build(y)))
+        found = model.posterior(at.float())
+        assert found.mean.dtype == found.variance.dtype == torch.float32
+        assert_close(found.mean.numpy(), expected.mean.numpy(), 1e-2)  # rounding, with little noise
+        more = model.condition_on_observations(at.float(), torch.zeros(3, 1))
+        assert more.posterior(at.float()).mean.dtype == torch.float32
+        back = model.double().posterior(at)
+        assert_close(back.mean.numpy(), expected.mean.numpy(), 1e-2)
+    one = convert(BoTorchModel(exact(PAIR)))
+    assert one.train_inputs[0].dtype == one.train_targets.dtype == torch.float32
+
+
+def test_errors_name_remedies():
+    model = exact(PAIR[:, :1])
+    with pytest.raises(TypeError, match="input_transform.*train the model on"):
+        BoTorchModel(model, input_transform=None)
+    with pytest.raises(TypeError, match="outcome_transform"):
+        BoTorchModel(model, outcome_transform=None)
+    fitted = agp.estimators.GPRegressor(hyperparameters="mode").fit(X, PAIR[:, 0])
+    for make in (BoTorchModel, BoTorchModelList, lambda one: agp.fit(one, X, PAIR)):
+        with pytest.raises(TypeError, match=r"GPRegressor.*pass its attribute \.model_"):
+            make(fitted)
+    for one in (BoTorchModel(model), BoTorchModelList(model)):
+        with pytest.raises(ValueError, match=r"shape \(2,\).*X\[0:1\]|shape \(2,\).*\[None, :\]"):
+            one.posterior(tensor(X)[0])

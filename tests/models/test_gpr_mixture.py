@@ -56,6 +56,11 @@ def test_means_and_variances(mixture, backend):
         np.testing.assert_allclose(to_numpy(mean)[:, 0], w @ m, atol=1e-8)
 
 
+def test_means_of_settings_average_to_that_of_the_mixture(mixture):
+    found = [mixture.setting(s).predict_mean(NEW) for s in range(len(mixture.shares))]
+    np.testing.assert_allclose(np.tensordot(mixture.shares, found, axes=1), mixture.predict_mean(NEW), atol=1e-7)
+
+
 def test_distribution_of_observations(mixture, backend):
     w, parts = parts_of(mixture)
     m, v = moments(parts)

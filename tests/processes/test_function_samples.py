@@ -22,7 +22,9 @@ from agp import (
     Gaussian,
     Linear,
     LinearMean,
+    Matern12,
     Matern32,
+    Matern52,
     White,
     to_backend,
     train,
@@ -223,6 +225,20 @@ def test_many_functions_have_the_moments_of_the_predictions(posterior):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("kernel", "noise"), [(Matern12, 1e-6), (Matern32, 1e-6), (Matern52, 1e-6), (RBF, 1e-6)])
+@pytest.mark.parametrize("rows", [14, 40])
+def test_functions_of_one_call_spread_between_rows_without_noise_like_the_posterior(kernel, noise, rows):
+    rng = np.random.default_rng(0)
+    X, at = rng.uniform(size=(rows, 2)), rng.uniform(size=(100, 2))
+    model = GPR.from_data(X, np.sin(5.0 * X[:, :1]), kernel=kernel(1.0, 0.9), likelihood=Gaussian(noise))
+    deviation = model.predict(at).variance[:, 0] ** 0.5
+    for seed in range(2):
+        ratio = np.std(model.sample_functions(1000, seed=seed)(at)[:, :, 0], axis=0) / deviation
+        assert 0.9 < np.median(ratio) < 1.1
+        assert np.min(ratio) > 0.7
+        assert np.max(ratio) < 1.3
+
+
 def test_a_deep_model_has_functions_through_all_layers():
     rng = np.random.default_rng(8)
     inner = sparse(RBF(0.6, 1.5), points(5, WIDTH, rng), "whitened", 2, rng, LinearMean(rng.normal(size=(3, 2)), 0.0))
