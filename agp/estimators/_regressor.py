@@ -121,9 +121,10 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     noise_by
         The name of a column or, for arrays, its number, if the variance of the noise differs between the levels of this
         column, such as instruments or sites. It holds categories, or up to 50 different numbers, and remains an input
-        of the mean. Predictions of observations have the variance of their level; an unseen level has the mean of the
-        variances of the levels or of the rows, whichever is larger. There must be one target with Gaussian noise, whose
-        transforms are not compared. `max_steps` then limits each of up to four fits.
+        of the mean. Known noise (`noise` of `fit`) is added to the variances of the levels. Predictions of observations
+        have the variance of their level; an unseen level has the mean of the variances of the levels or of the rows,
+        whichever is larger. There must be one target with Gaussian noise, whose transforms are not compared.
+        `max_steps` then limits each of up to four fits.
     missing_targets
         How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as unobserved. Rows without any observed
         target are left out; rows with only some observed targets require a variational method.
