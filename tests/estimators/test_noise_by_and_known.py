@@ -37,8 +37,8 @@ def found():
     return GPRegressor(**QUICK).fit(TABLE, Y, noise=ERROR**2)
 
 
-def covariance(v, l, a, b, x=TIME, error=ERROR, is_a=UNIT == "A"):
-    return v * np.exp(-0.5 * ((x[:, None] - x) / l) ** 2) + np.diag(error**2 + np.where(is_a, a, b))
+def covariance(v, ell, a, b, x=TIME, error=ERROR, is_a=UNIT == "A"):
+    return v * np.exp(-0.5 * ((x[:, None] - x) / ell) ** 2) + np.diag(error**2 + np.where(is_a, a, b))
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -51,11 +51,11 @@ def test_variances_and_predictions_are_those_of_maximum_likelihood(known):
         return 0.5 * z @ z + np.log(np.diag(L)).sum()
 
     best = minimize(loss, [7.0, 2.5, -2.0, 1.0, 300.0], method="Nelder-Mead", options={"maxiter": 4000}).x
-    v, l, a, b, c = *np.exp(best[:4]), best[4]
+    v, ell, a, b, c = *np.exp(best[:4]), best[4]
     found = GPRegressor(**QUICK).fit(TABLE, Y, noise=error**2 if known else None)
     np.testing.assert_allclose([found.noise_by_["A"], found.noise_by_["B"]], [a, b], rtol=0.06)
-    ks = v * np.exp(-0.5 * ((TIME[:, None] - NEW["seconds"].to_numpy()) / l) ** 2)
-    A = np.linalg.solve(covariance(v, l, a, b, error=error), ks)
+    ks = v * np.exp(-0.5 * ((TIME[:, None] - NEW["seconds"].to_numpy()) / ell) ** 2)
+    A = np.linalg.solve(covariance(v, ell, a, b, error=error), ks)
     mean, deviation = found.predict(NEW, return_std=True, noise=NEW_NOISE)
     variance = v - (ks * A).sum(0) + np.where(NEW["unit"] == "A", a, b) + NEW_NOISE
     np.testing.assert_allclose(mean, c + A.T @ (Y - c), atol=0.05)
