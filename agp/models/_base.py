@@ -247,6 +247,8 @@ class Model(ABC):
             self.likelihood.check_takes_noise()
         known = known_of_rows(X, self.outputs, weights, offset, noise)
         self.likelihood.check_offset(known["offset"])
+        if known["noise"] is not None:
+            known["noise"] = self.likelihood.raise_noise(known["noise"])
         return Batch(X, y, scale, **known)
 
     def _check(self, batch: Batch, /) -> None:

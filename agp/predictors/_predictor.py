@@ -412,6 +412,8 @@ class Predictor(Scores):
         y = self._targets(X, y)
         check_finite("X", X)
         known = self._by_row_terms(X, offset, noise, weights)
+        if known[1] is not None:
+            known = known[0], self.likelihood.raise_noise(known[1]), *known[2:]
         if backend_of(X).is_concrete(X):
             self.likelihood.check_noise(known[1])
         new = tuple(X.shape[:-2])

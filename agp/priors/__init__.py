@@ -23,7 +23,15 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.priors._limits import check_fixed, describe_limits, fixed_entries, held_leaves, limits_of, restrict
+from agp.priors._limits import (
+    check_fixed,
+    check_zeros,
+    describe_limits,
+    fixed_entries,
+    held_leaves,
+    limits_of,
+    restrict,
+)
 from agp.priors._model import (
     Priors,
     as_priors,

@@ -10,14 +10,11 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.checks import check_instance, check_weights, known_of_rows
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import NEGLIGIBLE_NOISE, Gaussian, Likelihood
 from agp.means import ConstantMean
 from agp.models import valid_data
-from agp.priors import Fixed, Priors, as_priors
+from agp.priors import Fixed, Priors, as_priors, check_zeros
 from agp.selection._given import Data, Plan, all_names
-
-NEGLIGIBLE_NOISE = 1e-9
-"""The least noise variance of targets if all noise is known, as a fraction of their variance."""
 
 
 def valid_rows(X: Array, y: Array, weights: Array | None, noise: Array | None = None) -> Data:
@@ -66,19 +63,26 @@ def with_limits(plan: Plan, limits: Priors, /) -> Plan:
     for pattern, _ in limits:
         if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
             raise ValueError(tree.no_match_message(pattern, dict.fromkeys(names)))
+    if _is_without_noise(plan.likelihood):
+        check_zeros(("likelihood.noise_variance",), limits)
     return plan._replace(limits=limits)
 
 
 def with_least_noise(data: Data, likelihood: Any) -> Data:
     """Return the data with at least a negligible known noise variance if the user says that there is no other noise."""
-    zero = isinstance(likelihood, Gaussian) and isinstance(likelihood.noise_variance, numbers.Real)
-    if not zero or likelihood.noise_variance or backend_of(data.X).is_lazy:
+    if not _is_without_noise(likelihood) or backend_of(data.X).is_lazy:
         return data
     xp, variance = backend_of(data.X).xp, float(np.mean(data.moments()[1]))
     if not variance > 0.0:
         return data
     least = xp.full((data.X.shape[0],), NEGLIGIBLE_NOISE * variance, **like(data.X))
     return data._replace(noise=least if data.noise is None else xp.maximum(data.noise, least))
+
+
+def _is_without_noise(likelihood: Any) -> bool:
+    """Whether the user says that there is no other noise than the known noise of rows."""
+    is_number = isinstance(likelihood, Gaussian) and isinstance(likelihood.noise_variance, numbers.Real)
+    return is_number and not likelihood.noise_variance
 
 
 def method_to_use(method: str, store_data: Any, hyperparameters: str) -> Any:
