@@ -200,13 +200,21 @@ def test_it_is_no_part_of_other_kernels(build):
         WithSlopes("rbf")
 
 
-@pytest.mark.parametrize("tag", [-1.0, 4.0, 17.0, float("nan")])
+@pytest.mark.parametrize("tag", [-1.0, 4.0, 17.0, float("nan"), 0.4, 0.6, 1.5, 2.999, 0.001])
 def test_wrong_tags_are_refused(tag):
     X = rows()
     X[2, -1] = tag
+    said = f"contains {tag:.9g}, but must contain tags, which are the whole numbers 0 for values and from 1 to 3 for"
     for call in (placed(RBF(1.0, 1.0)), placed(RBF(1.0, 1.0)).diag, lambda X: placed(RBF()).from_data(X, 1.0)):
-        with pytest.raises(ValueError, match="tags, which are 0 for values and from 1 to 3 for slopes"):
+        with pytest.raises(ValueError, match=said):
             call(X)
+
+
+def test_tags_have_rounding_errors_in_other_units():
+    X = rows()
+    K = placed(RBF(1.0, 1.0))(X)[0]
+    X[:, -1] = np.float32(X[:, -1] / 3.7) * np.float32(3.7)
+    np.testing.assert_array_equal(placed(RBF(1.0, 1.0))(X)[0], K)
 
 
 def test_narrow_inputs_are_refused():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -334,3 +335,34 @@ def test_models_that_are_built_by_hand_need_mean_functions_with_slopes():
         ):
             with pytest.raises(ValueError, match="but the kernel is WithSlopes; use mean_function.with_slopes"):
                 call(mean)
+
+
+@pytest.mark.parametrize("method", ["gpr", "sgpr", "svgp", "nngp", "estimator"])
+def test_tags_between_whole_numbers_are_refused(method):
+    X, rows, targets = problem()
+    scaled = rows / rows.max(axis=0)  # tags 0, 0.5 and 1
+    kernel = WithSlopes(RBF(1.7, LENGTHS))
+    said = "contains 0.5, but must contain tags, which are the whole numbers 0 for values and from 1 to 2 for slopes"
+    if method == "estimator":
+        build = agp.GPRegressor(kernel=kernel, hyperparameters="mode", max_steps=2).fit
+        with pytest.warns(agp.errors.ConvergenceWarning):
+            model = build(rows, targets)
+    else:
+        build = partial({"gpr": GPR, "sgpr": SGPR, "svgp": SVGP, "nngp": NNGP}[method].from_data, kernel=kernel)
+        model = build(rows, targets)
+    with pytest.raises(ValueError, match=said):
+        build(scaled, targets)
+    for tag in (0.4, 0.6, 1.5):
+        with pytest.raises(ValueError, match=f"contains {tag}, but must contain tags"):
+            model.predict(np.asarray([[0.1, 0.2, tag]]))
+
+
+@pytest.mark.parametrize("kernel", [agp.kernels.Overlap(), agp.kernels.RandomEffects()], ids=["overlap", "effects"])
+def test_codes_of_levels_between_whole_numbers_are_refused(kernel):
+    rng = np.random.default_rng(0)
+    X = np.stack([rng.uniform(size=30), 0.5 * rng.integers(0, 3, 30)], axis=1)
+    y = rng.standard_normal(30)
+    for build in (GPR.from_data, SGPR.from_data, NNGP.from_data):
+        with pytest.raises(ValueError, match="column 1 of X contains 0.5, but the kernel reads its numbers as codes"):
+            build(X, y, kernel=RBF().on((0,)) + kernel.on((1,)))
+        build(X * np.asarray([1.0, 2.0]), y, kernel=RBF().on((0,)) + kernel.on((1,)))
