@@ -243,3 +243,37 @@ def test_rows_that_do_not_fit_are_refused():
         stack_slopes(X, X[:, 0], X[:, 0])
     with pytest.raises(ValueError, match=r"values has shape \(3, 2\)"):
         stack_slopes(X, X, X)
+
+
+# -- noise of rows ----------------------------------------------------------------------------------------------------
+
+
+def test_noise_is_stacked_with_the_mask_of_the_targets(backend):
+    nan = np.nan
+    X, y, slopes = np.asarray([[1.0, 5.0], [2.0, 6.0]]), np.asarray([7.0, nan]), np.asarray([[8.0, nan], [9.0, 3.0]])
+    noise = np.asarray([0.1, nan]), np.asarray([[0.2, 0.3], [0.4, 0.5]])
+    X, y, slopes, *noise = (backend.array(x) for x in (X, y, slopes, *noise))
+    rows, targets, found = stack_slopes(X, y, slopes, noise=tuple(noise))
+    for one, other in zip((rows, targets), stack_slopes(X, y, slopes), strict=True):
+        assert backend.numpy(one).tolist() == backend.numpy(other).tolist()
+    np.testing.assert_allclose(backend.numpy(found), [0.1, 0.2, 0.4, 0.5])
+    alike = stack_slopes(X, y, slopes, noise=(0.25, noise[1]))[2]
+    np.testing.assert_allclose(backend.numpy(alike), [0.25, 0.2, 0.4, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("noise", "error", "message"),
+    [
+        ((-1.0, 0.0), ValueError, "noise has the variance -1 of a known entry, but it must be zero or more"),
+        ((0.0, np.asarray([[0.1], [np.nan]])), ValueError, "noise has the variance nan of a known entry"),
+        ((0.0, np.inf), ValueError, "noise has the variance inf of a known entry"),
+        ((np.ones(3), 0.0), ValueError, r"noise of values has shape \(3,\), but X has shape \(2, 1\); pass \(2,\)"),
+        ((0.0, np.ones(2)), ValueError, r"noise of slopes has shape \(2,\), but X has shape \(2, 1\); pass \(2, 1\)"),
+        (0.1, TypeError, "noise must be a pair: the noise variances of the values, and those of the slopes"),
+        (np.ones(2), TypeError, "noise must be a pair"),
+    ],
+)
+def test_wrong_noise_of_rows_with_tags_is_refused(noise, error, message):
+    X = np.asarray([[0.0], [1.0]])
+    with pytest.raises(error, match=message):
+        stack_slopes(X, np.zeros(2), np.ones((2, 1)), noise=noise)
