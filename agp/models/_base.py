@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from agp import tree
 from agp.backend import Array, Pullback, check_array_type, find_backend
-from agp.bounds import Batch
+from agp.bounds import Batch, raise_noise
 from agp.checks import (
     check_inputs,
     check_instance,
@@ -248,7 +248,7 @@ class Model(ABC):
         known = known_of_rows(X, self.outputs, weights, offset, noise)
         self.likelihood.check_offset(known["offset"])
         if known["noise"] is not None:
-            known["noise"] = self.likelihood.raise_noise(known["noise"])
+            known["noise"] = raise_noise(self.likelihood, known["noise"], self)
         return Batch(X, y, scale, **known)
 
     def _check(self, batch: Batch, /) -> None:

@@ -87,7 +87,7 @@ def prepare_data(
     own = by_output and variances is not None and outputs > 1
     likelihood = usable(likelihood.from_outputs(variances) if own else likelihood.from_data(variance), X)
     likelihood.check_parameters()
-    if known["noise"] is not None:
+    if known["noise"] is not None and not tagged:
         known["noise"] = likelihood.raise_noise(known["noise"])
     seen = None if values is not None else level_of_rows(likelihood, y, offset)
     level = level if seen is None else seen

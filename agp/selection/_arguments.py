@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, backend_of, like
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_instance, check_weights, known_of_rows
 from agp.kernels import Kernel
 from agp.likelihoods import NEGLIGIBLE_NOISE, Gaussian, Likelihood
@@ -68,15 +68,26 @@ def with_limits(plan: Plan, limits: Priors, /) -> Plan:
     return plan._replace(limits=limits)
 
 
-def with_least_noise(data: Data, likelihood: Any) -> Data:
-    """Return the data with at least a negligible known noise variance if the user says that there is no other noise."""
+def with_least_noise(data: Data, likelihood: Any, kernel: Any) -> Data:
+    """Return the data with at least a negligible known noise variance if the user says that there is no other noise.
+
+    It is a fraction of the variance of the targets or, for rows with tags, of the mean square of the slopes along each
+    column, whose units differ.
+    """
     if not _is_without_noise(likelihood) or backend_of(data.X).is_lazy:
         return data
-    xp, variance = backend_of(data.X).xp, float(np.mean(data.moments()[1]))
-    if not variance > 0.0:
+    xp, (y, weights) = backend_of(data.X).xp, data.targets_on_host()
+    tags = to_numpy(data.X)[:, -1] if isinstance(kernel, Kernel) and kernel.reads_tags else np.zeros(y.shape[0])
+    least = np.zeros(y.shape[0])
+    for tag in np.unique(tags):
+        rows = tags == tag
+        some, w = y[rows], None if weights is None else weights[rows]
+        centre = np.average(some, axis=0, weights=w) if tag == 0.0 else 0.0
+        least[rows] = NEGLIGIBLE_NOISE * np.mean(np.average((some - centre) ** 2, axis=0, weights=w))
+    if not least.any():
         return data
-    least = xp.full((data.X.shape[0],), NEGLIGIBLE_NOISE * variance, **like(data.X))
-    return data._replace(noise=least if data.noise is None else xp.maximum(data.noise, least))
+    found = asarray_like(least, data.X)
+    return data._replace(noise=found if data.noise is None else xp.maximum(data.noise, found))
 
 
 def _is_without_noise(likelihood: Any) -> bool:

@@ -366,3 +366,27 @@ def test_codes_of_levels_between_whole_numbers_are_refused(kernel):
         with pytest.raises(ValueError, match="column 1 of X contains 0.5, but the kernel reads its numbers as codes"):
             build(X, y, kernel=RBF().on((0,)) + kernel.on((1,)))
         build(X * np.asarray([1.0, 2.0]), y, kernel=RBF().on((0,)) + kernel.on((1,)))
+
+
+@pytest.mark.parametrize("method", ["gpr", "nngp", "estimator"])
+def test_small_known_noise_of_slopes_is_kept_in_all_units(method):
+    rng, scale = np.random.default_rng(0), 1e6
+    X = rng.uniform(0.0, 10.0, (12, 1))
+    rows, targets, noise = stack_slopes(scale * X, np.sin(X[:, 0]), np.cos(X) / scale, noise=(1e-4, 1e-4 / scale**2))
+    parts = {"kernel": WithSlopes(RBF(1.0, 1.5 * scale)), "likelihood": Gaussian(0.0)}
+    if method == "estimator":
+        found = (
+            agp.GPRegressor(**parts, hyperparameters="mode", frozen="kernel*").fit(rows, targets, noise=noise).model_
+        )
+        assert found.noise.shape[0] == 24
+    else:
+        found = {"gpr": GPR, "nngp": NNGP}[method].from_data(rows, targets, noise=noise, **parts)
+    np.testing.assert_allclose(np.sort(found.noise[:, 0]), np.sort(noise), rtol=1e-12)
+    zero = np.where(rows[:, 1] == 1.0, 0.0, noise)
+    if method == "estimator":
+        found = agp.GPRegressor(**parts, hyperparameters="mode", frozen="kernel*").fit(rows, targets, noise=zero).model_
+        assert 1e-10 < np.min(found.noise) * scale**2 < 1e-8
+        return
+    model = type(found).from_data(rows, targets, noise=zero, **parts)
+    with pytest.raises(ValueError, match="noise_variance is 0, and so is the known noise of row 12; pass at least"):
+        agp.fit(model, rows, targets)
