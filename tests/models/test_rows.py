@@ -551,3 +551,22 @@ def test_models_are_trained_with_what_they_were_built_with(kind, name):
             agp.train(one, X, Y, steps=1, updates=updates_of(kind, one, 1), **{name: known})
     values = [model.bound(X, Y, **known)[0] for known in ({}, {name: KNOWN[name]})]
     assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("name", ["noise", "weights", "offset"])
+def test_numbers_for_all_rows_are_refused_with_a_remedy(name):
+    said = f"{name} is 0.04, but must be an array with one number for each row of X; pass an array of shape \\(12,\\)"
+    for number in (0.04, np.float64(0.04)):
+        with pytest.raises(TypeError, match=said):
+            GPR.from_data(X, Y, **{name: number})
+
+
+def test_negative_numbers_of_rows_name_the_row():
+    wrong = np.where(np.arange(ROWS) == 7, -0.5, 0.1)
+    with pytest.raises(ValueError, match="noise variances must not be negative, but the smallest is -0.5, in row 7"):
+        GPR.from_data(X, Y, noise=wrong)
+    with pytest.raises(ValueError, match="weights must not be negative, but the smallest is -0.5, in row 7"):
+        GPR.from_data(X, Y, weights=wrong)
+    model = GPR.from_data(X, Y)
+    with pytest.raises(ValueError, match="noise variances must not be negative, but the smallest is -0.5, in row 7"):
+        model.predict(X, observed=True, noise=wrong)
