@@ -351,7 +351,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
         """Convert test inputs to model inputs. Also return whether to convert results to NumPy arrays."""
         self._check_fitted()
-        X = split_errors(self, X, training=False)[0]
+        if vars(self).get("error_column") is not None:
+            X = split_errors(self, X, training=False)[0]
         A, host = convert_inputs(self, X, reset=False), not is_foreign(X)
         return move_inputs(self, A, self.predictor_.reference[1] if host else None), host
 

@@ -16,38 +16,26 @@ from agp.tables import as_frame
 Host = npt.NDArray[np.float64]
 
 
-def split_errors(regressor: Any, X: Any, *, training: bool) -> tuple[Any, Host | None]:
-    """Return the rows without the column `error_column`, and the variances [N], or None if there is no such column.
+def split_errors(regressor: Any, X: Any, noise: Any = None, *, training: bool) -> tuple[Any, Any]:
+    """Return the rows without the column `error_column`, and its squares or, if there is no such column, `noise`.
 
-    Raise ValueError if a standard deviation is negative or, in `training`, if the rows lack the column. Rows that are
-    predicted may lack it.
+    Raise ValueError if there are both, if a standard deviation is negative or, in `training`, if the rows lack the
+    column. Rows that are predicted may lack it.
     """
-    asked = vars(regressor).get("error_column")
-    if asked is None:
-        return X, None
+    asked = regressor.error_column
     X = X if is_foreign(X) else load_rows("X", X)
     frame = None if is_foreign(X) else as_frame(X)
     if frame is None:
-        return _split_array(regressor, X, asked, training=training)
-    if asked not in frame.columns:
-        if training:
-            raise ValueError(
-                f"error_column is {asked!r}, but there is no such column; {name_remedy(asked, frame.columns)}"
-            )
-        return X, None
-    return frame.drop(asked).to_native(), _variances(frame.get_column(asked).to_numpy(), asked)
-
-
-def noise_of(regressor: Any, errors: Host | None, noise: Any) -> Any:
-    """Return the known noise variances: those of the column of errors, or the given ones.
-
-    Raise ValueError if there are both.
-    """
-    if errors is not None and noise is not None:
-        raise ValueError(
-            f"noise is given, but X has the column {regressor.error_column!r} (error_column); leave one of them out."
-        )
-    return noise if errors is None else errors
+        rest, found = _split_array(regressor, X, asked, training=training)
+    elif asked in frame.columns:
+        rest, found = frame.drop(asked).to_native(), _variances(frame.get_column(asked).to_numpy(), asked)
+    elif training:
+        raise ValueError(f"error_column is {asked!r}, but there is no such column; {name_remedy(asked, frame.columns)}")
+    else:
+        rest, found = X, None
+    if found is not None and noise is not None:
+        raise ValueError(f"noise is given, but X has the column {asked!r} (error_column); leave one of them out.")
+    return rest, noise if found is None else found
 
 
 def _split_array(regressor: Any, X: Any, asked: Any, *, training: bool) -> tuple[Any, Host | None]:

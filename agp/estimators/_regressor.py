@@ -13,7 +13,7 @@ from agp.estimators._arrays import as_output, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing
 from agp.estimators._constant import NOTHING_TO_LEARN, constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import joint_covariance
-from agp.estimators._error_column import noise_of, split_errors
+from agp.estimators._error_column import split_errors
 from agp.estimators._inputs import convert_training_inputs
 from agp.estimators._noise_groups import (
     check_noise_by,
@@ -458,8 +458,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             self._forget("transform_")
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        X, errors = split_errors(self, X, training=True)
-        noise = noise_of(self, errors, noise)
+        if self.error_column is not None:
+            X, noise = split_errors(self, X, noise, training=True)
         if exposure is not None:
             check_takes_exposure(self)
         if noise is not None:
