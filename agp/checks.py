@@ -294,9 +294,14 @@ def check_by_row(name: str, x: Array, X: Array, columns: int = 1) -> Array:
     `name` is "weights", "offset" or "noise". Raise a TypeError or ValueError if the numbers do not fit X, are not
     finite, or are out of range.
     """
+    rows = tuple(X.shape[:-1])
+    if isinstance(x, numbers.Real):
+        raise TypeError(
+            f"{name} is {x}, but must be an array with one number for each row of X; pass an array of shape {rows}, "
+            "such as numpy.full(len(X), ...)."
+        )
     check_array_type(name, x)
     check_like(name, x, "X", X)
-    rows = tuple(X.shape[:-1])
     xp = backend_of(x).xp
     found = x[..., None] if tuple(x.shape) == rows else x
     if tuple(found.shape[:-1]) != rows or found.shape[-1] not in (1, columns):
@@ -309,7 +314,9 @@ def check_by_row(name: str, x: Array, X: Array, columns: int = 1) -> Array:
         if name == "weights" and not bool(xp.isfinite(xp.sum(found))):
             raise ValueError("weights must have a finite sum; divide them by a constant.")
         if name in RANGES and not bool(xp.all(RANGES[name][0](found))):
-            raise ValueError(f"{RANGES[name][1]}, but the smallest is {float(xp.min(found)):g}.")
+            least, size = xp.min(found), found.shape[-1]
+            row = int(xp.argmin(xp.reshape(found, (-1,)))) // size
+            raise ValueError(f"{RANGES[name][1]}, but the smallest is {float(least):g}, in row {row}.")
     return found
 
 

@@ -13,6 +13,8 @@ DEVICE_MEMORY_FRACTION = 1.0 / 8.0
 TILE = 32.0
 """Maximum size, in MiB, of row blocks that are recomputed in each pass on a CPU. Larger temporary arrays do not fit
 into the caches and are allocated anew each time, which takes up to twice as long."""
+WHOLE_MARGIN = 9e-4
+"""Whole numbers may have errors of this size: those of rounding, and steps of finite differences."""
 CACHE = 8.0
 """Maximum size, in MiB, of a block of independent rows on a CPU, whatever the budget."""
 
@@ -128,6 +130,12 @@ def check_tagged(width: int) -> None:
         )
 
 
+def are_whole(x: Array) -> Array:
+    """Whether numbers are whole, except for errors of at most `WHOLE_MARGIN`."""
+    xp = backend_of(x).xp
+    return xp.abs(x - xp.round(x)) <= WHOLE_MARGIN
+
+
 class TaggedRows(NamedTuple):
     """Rows that observe values or slopes of a function, in parts. Their last column contains tags.
 
@@ -143,19 +151,21 @@ class TaggedRows(NamedTuple):
 
     @classmethod
     def of(cls, rows: Array, /) -> Self:
-        """Split rows [..., N, D + 1]. Raise ValueError unless all tags are from 0 to D.
+        """Split rows [..., N, D + 1]. Raise ValueError unless all tags are whole numbers from 0 to D.
 
-        Tags are rounded, because those of inducing inputs are kept in other units.
+        Rounding errors are allowed, because tags of inducing inputs are kept in other units.
         """
         check_tagged(rows.shape[-1])
         B = backend_of(rows)
         xp, D = B.xp, rows.shape[-1] - 1
-        tags = xp.round(rows[..., D])
-        valid = (tags >= 0.0) & (tags <= D)
+        given = rows[..., D]
+        tags = xp.round(given)
+        valid = (tags >= 0.0) & (tags <= D) & are_whole(given)
         if B.is_concrete(rows) and not assume(xp.all(valid), likely=True):
             raise ValueError(
-                f"the last column of the inputs contains {float(tags[~valid][0]):g}, but must contain tags, which are "
-                f"0 for values and from 1 to {D} for slopes along the columns; build rows by agp.kernels.tag_rows."
+                f"the last column of the inputs contains {float(given[~valid][0]):.9g}, but must contain tags, which "
+                f"are the whole numbers 0 for values and from 1 to {D} for slopes along the columns; build rows by "
+                "agp.kernels.tag_rows, and do not scale the tags."
             )
         columns = xp.astype(row_numbers(D, rows), rows.dtype)
         V = xp.astype(tags[..., None] - 1.0 == columns, rows.dtype)

@@ -47,5 +47,5 @@ from agp.bounds._near_conditional import NearConditional, condition_on_neighbour
 from agp.bounds._near_evidence import NearRows, NearSums, expand_near, near_densities, near_evidence, near_sums
 from agp.bounds._near_sites import Cavity, near_cavities, near_site_bound, site_noise
 from agp.bounds._orthogonal import optimal_first_group
-from agp.bounds._row_noise import RowNoise, SplitNoise, split_logarithms, split_weights
+from agp.bounds._row_noise import RowNoise, SplitNoise, raise_noise, split_logarithms, split_weights
 from agp.bounds._stacked import stacked_evidence, stacked_leave_one_out

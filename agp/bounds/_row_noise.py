@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from agp import tree
 from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of
 from agp.bounds._batch import Batch
+from agp.kernels import Kernel
 
 LOG_2PI = math.log(2.0 * math.pi)
 FOLDED_ROWS = 2**16
@@ -21,6 +22,13 @@ def cotangent_with_noise(model: Any, noise_bar: Array | None, /, **others: Any) 
     """Return the cotangent of a model, given those of the noise variance of its likelihood and of its other fields."""
     likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
     return tree.cotangent(model, likelihood=likelihood_bar, **others)
+
+
+def raise_noise(likelihood: Any, noise: Array, model: Any, /) -> Array:
+    """Return `Likelihood.raise_noise`, or the given variances if rows have tags: slopes have other units."""
+    raised = likelihood.raise_noise(noise)
+    is_tagged = raised is not noise and any(kernel.reads_tags for kernel in tree.nodes(model, Kernel).values())
+    return noise if is_tagged else raised
 
 
 class RowNoise(NamedTuple):

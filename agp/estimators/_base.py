@@ -19,6 +19,7 @@ from agp.errors import count_of, unknown_name_message
 from agp.estimators._arrays import is_foreign, resolve_seed
 from agp.estimators._description import describe, learned_html
 from agp.estimators._encoding import Encoder
+from agp.estimators._error_column import split_errors
 from agp.estimators._inputs import convert_inputs, move_inputs
 from agp.estimators._kernel_columns import number_columns
 from agp.estimators._noise_groups import with_groups
@@ -350,6 +351,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
         """Convert test inputs to model inputs. Also return whether to convert results to NumPy arrays."""
         self._check_fitted()
+        if vars(self).get("error_column") is not None:
+            X = split_errors(self, X, training=False)[0]
         A, host = convert_inputs(self, X, reset=False), not is_foreign(X)
         return move_inputs(self, A, self.predictor_.reference[1] if host else None), host
 

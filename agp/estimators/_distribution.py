@@ -10,6 +10,7 @@ from agp.checks import check_level, check_levels, check_whole
 from agp.errors import explain_call
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
+from agp.estimators._error_column import split_errors
 from agp.estimators._observations import noise_variances, row_numbers
 from agp.likelihoods import Gaussian, LatentNoiseGaussian
 from agp.predictors import Predictor
@@ -121,6 +122,9 @@ class Distribution(GPEstimator):
 
     def _predictor_at(self, X: Any, exposure: Any = None, noise: Any = None) -> "At":
         """Return a predictor of observations with the inputs, offsets and noise variances of the rows X."""
+        self._check_fitted()
+        if vars(self).get("error_column") is not None:
+            X, noise = split_errors(self, X, noise, training=False)
         A, host = self._prepare_inputs(X)
         predictor, xp = self.predictor_, backend_of(A).xp
         offset = None

@@ -1,14 +1,16 @@
 """Gaussian noise whose variance differs between the levels of a column (`GPRegressor(noise_by=...)`).
 
-The covariance of the targets y of a sample of rows is C = K + V. K is the kernel matrix of an exact GP, and the entry
-of V for a row of level g with weight w is v_g / w. Rounds alternate between training the kernel for given variances,
-and Fisher scoring for u_g = log v_g. With P = C^-1, a = P (y - m) and sums over rows of level g (and h), the score is
+The covariance of the targets y of a sample of rows is C = K + V. K is the kernel matrix of an exact GP. An observation
+of level g with the known variance n has the variance t = v_g + n, and the entry of V for a row of weight w is t / w.
+Rounds alternate between training the kernel for given variances, and Fisher scoring for u_g = log v_g. With P = C^-1,
+a = P (y - m), the shares r = v_g / t, and sums over rows of level g (and h), the score is
 
-    1/2 sum_i (V_i (a_i^2 - P_ii) - (w_i - 1)),
+    1/2 sum_i r_i (V_i (a_i^2 - P_ii) - (w_i - 1)),
 
-and the Fisher information is 1/2 sum_ij V_i P_ij^2 V_j. With few rows, both are averages over settings of the
-hyperparameters (`GPRMixture`). The prior of u_g is a normal distribution, whose mean and
-variance are estimated from all levels. Therefore, variances of levels with few rows are close to those of the others.
+and the Fisher information is 1/2 sum_ij r_i V_i P_ij^2 V_j r_j, plus 1/2 sum_i r_i^2 (w_i - 1) if g = h. With few rows,
+both are averages over settings of the hyperparameters (`GPRMixture`). The prior of u_g is a normal distribution, whose
+mean and variance are estimated from all levels. Therefore, variances of levels with few rows are close to those of the
+others.
 """
 
 import math
@@ -153,9 +155,10 @@ def learn_noise(regressor: Any, data: Observations, tracker: Tracker, *, constan
 
 
 def with_noise_of(groups: NoiseGroups, data: Observations, regressor: Any) -> Observations:
-    """Return the data with the further noise variances of the rows."""
+    """Return the data with the further noise variances of the rows, in addition to those that are known."""
     column = number_of_column(regressor.noise_by, vars(regressor).get("columns_"))
-    return data._replace(noise=_level_noise(groups, column, data.X).at(data.X))
+    further = _level_noise(groups, column, data.X).at(data.X)
+    return data._replace(noise=further if data.noise is None else data.noise + further)
 
 
 def with_groups(predictor: Predictor, regressor: Any) -> Predictor:
@@ -221,7 +224,8 @@ def _alternate(regressor: Any, sample: Observations, tracker: Tracker, group: An
         tracker.begin("noise", f"learning the noise of {count} groups")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # only warnings about the last model matter
-            data = sample if i == 0 else sample._replace(noise=asarray_like(further[group, None], sample.y))
+            noise = further[group, None] if sample.noise is None else further[group, None] + to_numpy(sample.noise)
+            data = sample if i == 0 else sample._replace(noise=asarray_like(noise, sample.y))
             model: Any = search_model(regressor, data, **settings_of_all).model
         settings: list[tuple[float, Any]] = model._weighted_settings()
         trained = sum(share * float(to_numpy(one.likelihood.noise_variance)) for share, one in settings)
@@ -245,6 +249,8 @@ class _Rows(NamedTuple):
     """The targets without the mean [N]."""
     weights: Host
     """The numbers of observations [N]."""
+    known: Host
+    """The known noise variances of observations [N]."""
     group: Any
     """The numbers [N] of the levels."""
     sums: Host
@@ -255,27 +261,31 @@ class _Rows(NamedTuple):
         """Evaluate the kernels and the mean functions of exact GPs."""
         X, y = sample.X, to_numpy(sample.y).astype(np.float64)
         weights = np.ones(len(y)) if sample.weights is None else to_numpy(sample.weights).astype(np.float64)
+        known = np.zeros(len(y)) if sample.noise is None else to_numpy(sample.noise).astype(np.float64)[:, 0]
         kernels = [to_numpy(one.kernel(X)[0]).astype(np.float64) for _, one in settings]
         residuals = [(y - to_numpy(one.mean_function(X)[0]))[:, 0] for _, one in settings]
-        return cls([share for share, _ in settings], kernels, residuals, weights, group, np.eye(count)[:, group])
+        shares, sums = [share for share, _ in settings], np.eye(count)[:, group]
+        return cls(shares, kernels, residuals, weights, known, group, sums)
 
     def evaluate(self, u: Host) -> tuple[Host, Host, Host]:
         """Return the averages over the settings of the score [L], the information [L, L] and expected squares [L].
 
-        The last are the expected squares of the noise of one observation of each level, or exp(u) without any row.
+        The last are the expected squares of the learned noise of one observation of each level, or exp(u) without any
+        row. Of noise e, the learned part given e has the mean r e and the variance v (1 - r).
         """
-        w, sums = self.weights, self.sums
-        V = np.exp(u)[self.group] / w
-        squares = np.zeros(len(w))
-        information = 0.5 * np.diag(sums @ np.maximum(w - 1.0, 0.0))
-        score = -0.5 * sums @ (w - 1.0)
+        w, sums, learned = self.weights, self.sums, np.exp(u)[self.group]
+        r = learned / (learned + self.known)
+        V = (learned + self.known) / w
+        squares = learned * (1.0 - r) / w
+        information = 0.5 * np.diag(sums @ (r**2 * np.maximum(w - 1.0, 0.0)))
+        score = -0.5 * sums @ (r * (w - 1.0))
         for share, K, residual in zip(self.shares, self.kernels, self.residuals, strict=True):
             root = cholesky(K + np.diag(V), lower=True, check_finite=False)
             P = cho_solve((root, True), np.eye(len(V)), check_finite=False)
-            a, diagonal, scaled = P @ residual, np.diag(P), sums * V
+            a, diagonal, scaled = P @ residual, np.diag(P), sums * (r * V)
             score = score + share * 0.5 * scaled @ (a**2 - diagonal)
             information = information + share * 0.5 * scaled @ (P * P) @ scaled.T
-            squares += share * ((V * a) ** 2 + V - V**2 * diagonal)
+            squares += share * r**2 * ((V * a) ** 2 + V - V**2 * diagonal)
         count = sums @ w
         expected = np.where(count > 0.0, sums @ (w * squares) / np.where(count > 0.0, count, 1.0), np.exp(u))
         return score, information, expected

@@ -109,14 +109,15 @@ def score_weights(given: Any, X: Any) -> Any:
     return numbers
 
 
-def noise_variances(given: Any, X: Array, targets: int) -> Array | None:
+def noise_variances(given: Any, X: Array, targets: int, *, unused: Any = None) -> Array | None:
     """Convert noise variances [N] or [N, K] to columns with the library and dtype of X; return None if none are given.
 
-    Raise ValueError if the array has a wrong shape, or a number is negative or not finite.
+    Those of `unused` targets [N, K] may be NaN. Raise ValueError if the array has a wrong shape, or another number is
+    negative or not finite.
     """
     if given is None:
         return None
-    numbers = _host_numbers("noise", given, X)
+    numbers = _host_numbers("noise", given, X, unused=unused)
     if numbers.ndim > 2 or (numbers.ndim == 2 and numbers.shape[1] not in (1, targets)):
         shapes = "[N]" if targets == 1 else f"[N] or [N, {targets}]"
         raise ValueError(
@@ -129,11 +130,23 @@ def noise_variances(given: Any, X: Array, targets: int) -> Array | None:
     return asarray_in_range("noise", columns, X, positive=False)
 
 
-def _host_numbers(name: str, given: Any, X: Array) -> Any:
-    """Convert numbers that are known of the rows of X to a NumPy array, without missing numbers."""
+def _host_numbers(name: str, given: Any, X: Array, *, unused: Any = None) -> Any:
+    """Convert numbers that are known of the rows of X to a NumPy array, without missing numbers.
+
+    Numbers of `unused` targets [N, K] that are NaN become 0.
+    """
     given = load_rows(name, given)
     check_each_row(name, given)
     with explain_refusals(name):
-        numbers: Any = check_array(on_host(given), ensure_2d=False, dtype="float64", input_name=name)
+        numbers: Any = check_array(
+            on_host(given), ensure_2d=False, dtype="float64", ensure_all_finite=False, input_name=name
+        )
     check_lengths(name, numbers, X)
+    if unused is not None and unused.any():
+        skipped = unused if numbers.shape == unused.shape else unused.all(axis=1).reshape(-1, *[1] * (numbers.ndim - 1))
+        numbers = np.where(np.isnan(numbers) & skipped, 0.0, numbers)
+    if not (finite := np.isfinite(numbers)).all():
+        row = int(np.argmin(finite.reshape(len(numbers), -1).all(axis=1)))
+        found = "NaN" if np.isnan(numbers[row]).any() else "infinity"
+        raise ValueError(f"{name} contains {found} in row {row}; correct these entries, or remove their rows.")
     return numbers

@@ -13,6 +13,7 @@ from agp.estimators._arrays import as_output, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing
 from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import joint_covariance
+from agp.estimators._error_column import split_errors
 from agp.estimators._inputs import convert_training_inputs
 from agp.estimators._noise_groups import (
     check_noise_by,
@@ -26,16 +27,16 @@ from agp.estimators._noise_starts import start_noise
 from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._outputs import resolve_outputs
 from agp.estimators._parts import OfParts, fit_part
-from agp.estimators._regressor_checks import check_not_chosen, check_regressor, check_takes_exposure
+from agp.estimators._regressor_checks import check_not_chosen, check_regressor, check_takes_exposure, likelihood_of
 from agp.estimators._search import insert_level_effects, search_model, takes_near_rows
 from agp.estimators._tags import set_target_tags
 from agp.estimators._targets import (
-    are_missing,
     convert_targets,
     is_constant,
     read_targets,
     rows_with_targets,
     score_targets,
+    unused_targets,
     warn_if_unlike,
     warn_of_column,
 )
@@ -51,7 +52,7 @@ from agp.likelihoods import (
     StudentT,
 )
 from agp.means import ConstantMean
-from agp.methods import METHODS, Method
+from agp.methods import METHODS
 from agp.repairs import outside, public
 from agp.selection import EXACT_ROWS, NOTHING_TO_LEARN, REGRESSION_METHODS
 from agp.training import track
@@ -121,9 +122,15 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     noise_by
         The name of a column or, for arrays, its number, if the variance of the noise differs between the levels of this
         column, such as instruments or sites. It holds categories, or up to 50 different numbers, and remains an input
-        of the mean. Predictions of observations have the variance of their level; an unseen level has the mean of the
-        variances of the levels or of the rows, whichever is larger. There must be one target with Gaussian noise, whose
-        transforms are not compared. `max_steps` then limits each of up to four fits.
+        of the mean. Known noise (`noise` of `fit`) is added to the variances of the levels. Predictions of observations
+        have the variance of their level; an unseen level has the mean of the variances of the levels or of the rows,
+        whichever is larger. There must be one target with Gaussian noise, whose transforms are not compared.
+        `max_steps` then limits each of up to four fits.
+    error_column
+        The name of a column or, for arrays, its number, that contains the standard deviation of the measurement error
+        of each target, in the unit of the targets, as in ``agp fit --noise``. This column is no input, and the numbers
+        of other parameters count the columns without it. Its squares are the `noise` of `fit`, `partial_fit` and all
+        predictions. Rows that are predicted may lack the column; predictions are then without measurement error.
     missing_targets
         How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as unobserved. Rows without any observed
         target are left out; rows with only some observed targets require a variational method.
@@ -213,6 +220,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     likelihood: Any = "gaussian"
     target_transform: str | None = "auto"
     noise_by: str | int | None = None
+    error_column: str | int | None = None
     missing_targets: str = "refuse"
     hyperparameters: str = "auto"
     store_data: bool = True
@@ -355,12 +363,13 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         return self._reshape_targets(samples, host=host)
 
     @public(repairs=False, ignore=None)
-    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, noise: Any = None) -> float:
         """Return the R^2 of the predicted means, averaged over the targets.
 
-        If `missing_targets` is "ignore", missing targets do not count. `exposure` is that of `predict`.
+        If `missing_targets` is "ignore", missing targets do not count. `exposure` is that of `predict`. `noise` is
+        accepted for scikit-learn's metadata routing, and does not change the means.
         """
-        found = as_columns(on_host(self.predict(X, exposure=exposure)))
+        found = as_columns(on_host(self.predict(X, exposure=exposure, noise=noise)))
         known = as_columns(read_targets(on_host(y), self))
         return score_targets(known, found, sample_weight, missing=self.missing_targets == "ignore")
 
@@ -411,7 +420,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     def _model(self, data: Observations, *, parts: bool, constant: bool = False) -> Any:
         method = METHODS[self._method(data, parts=parts)]
         outputs = resolve_outputs(self, data.y.shape[1], separable="outputs" in method.takes and not constant)
-        likelihood = self._likelihood(data.y, method)
+        likelihood = likelihood_of(self, data.y, method)
         if not self._is_gaussian:
             likelihood.check_targets(data.y)
         if "outputs" not in method.takes:
@@ -431,24 +440,6 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         settings: Any = {"mean_function": mean_function, "outputs": outputs, "variance": variance, "parts": parts}
         return start_noise(self._built(data, likelihood, **settings), data, selected=self.kernel == "auto")
 
-    def _likelihood(self, y: Array, method: Method) -> Likelihood:
-        """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support both."""
-        exact = method.gaussian_only
-        known = ", ".join(name for name, other in METHODS.items() if not other.gaussian_only)
-        if exact and not self._is_gaussian:
-            raise ValueError(
-                f"likelihood is {self._likelihood_name}, but the method {method.name} does not support it; "
-                f"use auto, or {known}."
-            )
-        if exact and are_missing(y):
-            found = "y has rows with some targets missing"
-            raise ValueError(f"{found}, but the method {method.name} needs all targets of a row; use auto, or {known}.")
-        if not isinstance(self.likelihood, str):
-            return self.likelihood
-        if self.likelihood == "gaussian":
-            return Gaussian(missing=self.missing_targets == "ignore" and y.shape[1] > 1 and not exact)
-        return LIKELIHOODS[self.likelihood]()
-
     @property
     def _likelihood_class(self) -> type[Likelihood]:
         return LIKELIHOODS[self.likelihood] if isinstance(self.likelihood, str) else type(self.likelihood)
@@ -467,6 +458,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             self._forget("transform_")
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        if self.error_column is not None:
+            X, noise = split_errors(self, X, noise, training=True)
         if exposure is not None:
             check_takes_exposure(self)
         if noise is not None:
@@ -475,7 +468,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         targets = self._prepare_targets(y, A, reset=reset)
         weights = row_numbers("sample_weight", sample_weight, A)
         exposures = row_numbers("exposure", exposure, A, positive=True)
-        known = weights, exposures, noise_variances(noise, A, targets.shape[1])
+        unused = None if noise is None else unused_targets(self, targets, weights)
+        known = weights, exposures, noise_variances(noise, A, targets.shape[1], unused=unused)
         whole = None if self._is_gaussian else self._likelihood_name
         data = Observations(A, targets, *known)
         data = rows_with_targets(data, ignore=self.missing_targets != "refuse", single=self._single, whole=whole)

@@ -1,10 +1,13 @@
-"""Parameters of `GPRegressor` that are invalid for all data, or for a model that `fit_regression` does not choose."""
+"""The likelihood of `GPRegressor`, and parameters that are invalid for all data, or for a model that is not chosen."""
 
 from typing import Any
 
+from agp.backend import Array
 from agp.checks import check_choice, check_instance
-from agp.likelihoods import LIKELIHOODS, TRANSFORMS, Likelihood
+from agp.estimators._targets import are_missing
+from agp.likelihoods import LIKELIHOODS, TRANSFORMS, Gaussian, Likelihood
 from agp.means import Mean
+from agp.methods import METHODS, Method
 from agp.selection import HYPERPARAMETERS
 
 
@@ -50,3 +53,22 @@ def check_not_chosen(regressor: Any) -> None:
             f"hyperparameters is 'mixture', which is {of_one} and the method auto or gpr without num_inducing; use "
             f"'auto' for other models."
         )
+
+
+def likelihood_of(regressor: Any, y: Array, method: Method) -> Likelihood:
+    """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support both."""
+    exact = method.gaussian_only
+    known = ", ".join(name for name, other in METHODS.items() if not other.gaussian_only)
+    if exact and not regressor._is_gaussian:
+        raise ValueError(
+            f"likelihood is {regressor._likelihood_name}, but the method {method.name} does not support it; use auto, "
+            f"or {known}."
+        )
+    if exact and are_missing(y):
+        found = "y has rows with some targets missing"
+        raise ValueError(f"{found}, but the method {method.name} needs all targets of a row; use auto, or {known}.")
+    if not isinstance(regressor.likelihood, str):
+        return regressor.likelihood
+    if regressor.likelihood == "gaussian":
+        return Gaussian(missing=regressor.missing_targets == "ignore" and y.shape[1] > 1 and not exact)
+    return LIKELIHOODS[regressor.likelihood]()

@@ -125,6 +125,14 @@ def are_missing(y: Array) -> bool:
     return bool(xp.any(xp.isnan(y)))
 
 
+def unused_targets(regressor: Any, y: Array, weights: Array | None) -> Any:
+    """Return which targets [N, K] are left out, because they are missing or have no weight; None for lazy rows."""
+    if backend_of(y).is_lazy:
+        return None
+    absent = np.isnan(to_numpy(y)) & (regressor.missing_targets == "ignore")
+    return absent if weights is None else absent | (to_numpy(weights) == 0.0)[:, None]
+
+
 def is_constant(y: Array) -> bool:
     """Whether all observed targets in each column of y [N, K] are equal."""
     xp = backend_of(y).xp

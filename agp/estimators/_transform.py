@@ -100,8 +100,6 @@ class TransformedTargets(Distribution):
         return float(xp.sum(rows if data.weights is None else rows * data.weights))
 
     def _check_takes_noise(self) -> None:
-        if (column := vars(self).get("noise_by")) is not None:
-            raise ValueError(f"noise is given, but noise_by={column!r} learns the noise; leave one of them out.")
         chosen = vars(self).get("transform_")
         transform = self._given_transform or (chosen.short_name if chosen is not None else None)
         if self._likelihood_class is not Gaussian or transform is not None:

@@ -62,6 +62,10 @@ EXPLANATIONS = (
         "{name} contains {found}; correct these entries, or remove their rows.",
     ),
     (
+        r"could not convert string to float: (?P<found>.*)",
+        "{name} holds the text {found}; pass numbers{or_frame}.",
+    ),
+    (
         r"inhomogeneous shape|setting an array element with a sequence",
         "{name} has rows of unequal length, or cells that are lists; pass one number for each row and column.",
     ),

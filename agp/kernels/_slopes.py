@@ -1,7 +1,8 @@
 """Kernels of rows that observe values of a function or its slopes, and functions that build such rows."""
 
 import dataclasses
-from typing import ClassVar, Self
+import numbers
+from typing import Any, ClassVar, Self, overload
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -20,8 +21,9 @@ class WithSlopes(Kernel):
     kernel takes targets of both kinds, and predicts both. Its inducing inputs may have tags, too. Training never
     changes tags. `tag_rows` and `stack_slopes` build the rows.
 
-    Targets of a slope are in units of the values per unit of the column, and their noise is usually known
-    (``noise=``). The trained noise variance of `Gaussian` is the same number for values and slopes, whose units differ.
+    Targets of a slope are in units of the values per unit of the column, and their noise is usually known (``noise=``
+    of `stack_slopes`). The trained noise variance of `Gaussian` is the same number for values and slopes, whose units
+    differ.
 
     Parameters
     ----------
@@ -160,11 +162,22 @@ def tag_rows(X: Array, /, column: int | None = None) -> Array:
     return xp.concat([X, xp.full((X.shape[0], 1), tag, **like(X))], axis=1)
 
 
-def stack_slopes(X: Array, values: Array, slopes: Array, /) -> tuple[Array, Array]:
+@overload
+def stack_slopes(X: Array, values: Array, slopes: Array, /, *, noise: None = None) -> tuple[Array, Array]: ...
+
+
+@overload
+def stack_slopes(
+    X: Array, values: Array, slopes: Array, /, *, noise: tuple[Array | float, Array | float]
+) -> tuple[Array, Array, Array]: ...
+
+
+def stack_slopes(
+    X: Array, values: Array, slopes: Array, /, *, noise: tuple[Array | float, Array | float] | None = None
+) -> tuple[Array, ...]:
     """Return rows and targets for `WithSlopes` of functions whose values and slopes are known at inputs X [N, D].
 
-    Entries that are NaN are not known, and have no row. The same call with variances instead of values and slopes
-    returns the known noise of the rows.
+    Entries that are NaN are not known, and have no row.
 
     Parameters
     ----------
@@ -174,6 +187,9 @@ def stack_slopes(X: Array, values: Array, slopes: Array, /) -> tuple[Array, Arra
         The values [N].
     slopes
         The slopes [N, D] along each column, in units of the values per unit of the column.
+    noise
+        The known noise variances of the values [N] and of the slopes [N, D], or a number for all values or slopes.
+        Those of entries that are not known are not used.
 
     Returns
     -------
@@ -181,11 +197,15 @@ def stack_slopes(X: Array, values: Array, slopes: Array, /) -> tuple[Array, Arra
         The inputs with tags [R, D + 1]: the known values, then the known slopes along column 0, along column 1, etc.
     targets
         The targets [R].
+    noise
+        The noise variances of the rows [R], if `noise` is given.
 
     Raises
     ------
+    TypeError
+        If `noise` is not a pair.
     ValueError
-        If the shapes do not match.
+        If the shapes do not match, or the noise variance of a known entry is negative or not finite.
 
     Examples
     --------
@@ -194,17 +214,58 @@ def stack_slopes(X: Array, values: Array, slopes: Array, /) -> tuple[Array, Arra
     >>> import numpy as np
     >>> import agp
     >>> X, nan = np.asarray([[0.0], [1.0], [2.0]]), np.nan
-    >>> rows, targets = agp.kernels.stack_slopes(X, np.asarray([5.0, 6.0, 9.0]), np.asarray([[nan], [nan], [4.0]]))
+    >>> values, slopes = np.asarray([5.0, 6.0, 9.0]), np.asarray([[nan], [nan], [4.0]])
+    >>> rows, targets = agp.kernels.stack_slopes(X, values, slopes)
     >>> print(rows[:, 1], targets)
     [0. 0. 0. 1.] [5. 6. 9. 4.]
+
+    With standard deviations of 0.1 and 0.3, the third result is `noise` of `agp.GPR.from_data`.
+
+    >>> print(agp.kernels.stack_slopes(X, values, slopes, noise=(0.1**2, 0.3**2))[2].round(2))
+    [0.01 0.01 0.01 0.09]
     """
     check_inputs("X", X)
-    for name, x, shape in (("values", values, X.shape[:1]), ("slopes", slopes, X.shape)):
-        check_like(name, x, "X", X)
-        if tuple(x.shape) != tuple(shape):
-            raise ValueError(f"{name} has shape {tuple(x.shape)}, but X has shape {tuple(X.shape)}; pass {shape}.")
+    _check_stacked("values", values, X, X.shape[:1])
+    _check_stacked("slopes", slopes, X, X.shape)
     xp, D = backend_of(X).xp, X.shape[1]
     rows = xp.concat([tag_rows(X, column) for column in (None, *range(D))])
-    targets = xp.concat([values, *(slopes[:, d] for d in range(D))])
+    targets = _stack(values, slopes)
     known = ~xp.isnan(targets)
-    return rows[known], targets[known]
+    if noise is None:
+        return rows[known], targets[known]
+    return rows[known], targets[known], _stack_noise(X, noise, known)
+
+
+def _stack(values: Array, slopes: Array) -> Array:
+    """Return numbers of the rows of values [N], and of slopes [N, D] along each column."""
+    return backend_of(values).xp.concat([values, *(slopes[:, d] for d in range(slopes.shape[1]))])
+
+
+def _check_stacked(name: str, x: Array, X: Array, shape: tuple[int, ...]) -> None:
+    """Raise TypeError or ValueError unless an array is like X, with this shape."""
+    check_like(name, x, "X", X)
+    if tuple(x.shape) != tuple(shape):
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, but X has shape {tuple(X.shape)}; pass {tuple(shape)}.")
+
+
+def _stack_noise(X: Array, noise: Any, known: Array) -> Array:
+    """Return the noise variances [R] of the rows of known entries."""
+    if not isinstance(noise, (tuple, list)) or len(noise) != 2:
+        raise TypeError(
+            "noise must be a pair: the noise variances of the values, and those of the slopes, such as (0.01, 0.1)."
+        )
+    xp, parts = backend_of(X).xp, []
+    for name, x, shape in zip(("values", "slopes"), noise, (X.shape[:1], X.shape), strict=True):
+        if isinstance(x, numbers.Real) and not isinstance(x, bool):
+            parts.append(xp.full(shape, float(x), **like(X)))
+        else:
+            _check_stacked(f"noise of {name}", x, X, shape)
+            parts.append(x)
+    found = _stack(*parts)[known]
+    wrong = ~(xp.isfinite(found) & (found >= 0.0))
+    if bool(xp.any(wrong)):
+        raise ValueError(
+            f"noise has the variance {float(found[wrong][0]):g} of a known entry, but it must be zero or more, and "
+            "finite; pass NaN only where the value or the slope is NaN."
+        )
+    return found

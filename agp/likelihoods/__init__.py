@@ -49,6 +49,7 @@ __all__ = [
 # for other subpackages
 from agp.likelihoods._base import average_samples
 from agp.likelihoods._by_name import LIKELIHOODS
+from agp.likelihoods._gaussian import NEGLIGIBLE_NOISE
 from agp.likelihoods._log_link import saturating_moments
 from agp.likelihoods._log_normal import with_transform
 from agp.likelihoods._transforms import TRANSFORMS

@@ -208,6 +208,13 @@ class Likelihood(tree.Part, ABC):
         self.check_takes_noise()
         raise TypeError(f"{type(self).__name__} does not define with_noise.")
 
+    def raise_noise(self, noise: Array, /) -> Array:
+        """Return known noise variances, above zero if there is no other noise and the variance of the targets is known.
+
+        They are those of training rows. Predictions use the variances as they are.
+        """
+        return noise
+
     def check_noise(self, noise: Array | None, /) -> None:
         """Raise ValueError if the trained and the known noise variance of a row are both zero."""
 

@@ -14,6 +14,8 @@ from agp.likelihoods._base import Drawn, Likelihood, Prediction, average_samples
 from agp.tree import NONNEGATIVE
 
 LOG_2PI = math.log(2.0 * math.pi)
+NEGLIGIBLE_NOISE = 1e-9
+"""The least noise variance of a row if all noise is known, as a fraction of the variance of the targets."""
 
 
 # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
@@ -51,7 +53,8 @@ class Gaussian(Likelihood):
         default the starting value is a tenth of the variance of each output's targets. In predictions from S settings
         of the hyperparameters, one number for each, [S, 1, 1]. Exact models and their collapsed
         forms accept only one number, because their outputs share a covariance matrix. Zero stays zero in training; use
-        it if the noise variances of all rows are known (`noise=`).
+        it if the noise variances of all rows are known (`noise=`). Known variances below 1e-9 of the variance of the
+        targets, such as zero, then count as this number in training.
     missing
         Whether to treat NaN as an unobserved target and ignore it. By default NaN raises an error. Variational models
         such as `agp.SVGP` accept ``missing=True``. Exact models and their collapsed forms require complete rows.
@@ -86,6 +89,18 @@ class Gaussian(Likelihood):
         at_rows = tree.with_leaves(self, {"noise_variance": self.noise_variance + noise})
         return at_rows, lambda bar: self._bar(lambda: (bar.noise_variance,))
 
+    def raise_noise(self, noise: Array, /) -> Array:
+        unit, own = self.noise_variance_unit, backend_of(self.noise_variance)
+        if unit is None:
+            return noise
+        exact, concrete = own.xp.any(self.noise_variance == 0.0), own.is_concrete(self.noise_variance)
+        if concrete and not bool(exact):
+            return noise
+        xp, least = backend_of(noise).xp, NEGLIGIBLE_NOISE * own.xp.min(unit)
+        one = xp.ones_like(noise)
+        raised = xp.maximum(noise, (float(least) if own.is_concrete(unit) else least) * one)
+        return raised if concrete else xp.where(exact, raised, noise)
+
     def check_noise(self, noise: Array | None, /) -> None:
         xp = backend_of(self.noise_variance).xp
         if not bool(xp.any(self.noise_variance == 0.0)):
@@ -96,8 +111,8 @@ class Gaussian(Likelihood):
             exact = xp.any(xp.reshape(noise, (noise.shape[0], -1)) <= 0.0, axis=1)
             row = int(xp.argmax(xp.astype(exact, xp.int64)))
             raise ValueError(
-                f"noise_variance is 0, and so is the known noise of row {row}; pass noise > 0 for all rows, or omit "
-                "noise_variance."
+                f"noise_variance is 0, and so is the known noise of row {row}; pass at least {NEGLIGIBLE_NOISE:g} "
+                "times the variance of the targets for all rows, or omit noise_variance."
             )
 
     def noise_at(self, mu: Array, /) -> Array:

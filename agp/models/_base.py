@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from agp import tree
 from agp.backend import Array, Pullback, check_array_type, find_backend
-from agp.bounds import Batch
+from agp.bounds import Batch, raise_noise
 from agp.checks import (
     check_inputs,
     check_instance,
@@ -255,6 +255,8 @@ class Model(ABC):
             self.likelihood.check_takes_noise()
         known = known_of_rows(X, self.outputs, weights, offset, noise)
         self.likelihood.check_offset(known["offset"])
+        if known["noise"] is not None:
+            known["noise"] = raise_noise(self.likelihood, known["noise"], self)
         return Batch(X, y, scale, **known)
 
     def _check(self, batch: Batch, /) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from agp import tree
 from agp.backend import Array, backend_of, like, to_numpy
 from agp.checks import as_columns, check_data, check_instance, known_of_rows, usable
-from agp.chunking import TaggedRows, column_spreads
+from agp.chunking import TaggedRows, are_whole, column_spreads
 from agp.kernels import Kernel, count_levels
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
@@ -77,6 +77,7 @@ def prepare_data(
     kernel: Kernel | None = parts.get("kernel")
     kernel = None if kernel is None else count_levels(kernel, X)
     X, y, offset = _rows_for_start(X, y, known)
+    _check_codes(kernel if kernels is None else kernels, X)
     is_complete = kernel is not None and not tree.missing(kernel) and not tree.missing(likelihood)
     values, use = observations_of_rows(likelihood, y, offset), {"is_used": not is_complete}
     if tagged := _read_tags(kernel if kernels is None else kernels):
@@ -87,6 +88,8 @@ def prepare_data(
     own = by_output and variances is not None and outputs > 1
     likelihood = usable(likelihood.from_outputs(variances) if own else likelihood.from_data(variance), X)
     likelihood.check_parameters()
+    if known["noise"] is not None and not tagged:
+        known["noise"] = likelihood.raise_noise(known["noise"])
     seen = None if values is not None else level_of_rows(likelihood, y, offset)
     level = level if seen is None else seen
     usual = ZeroMean() if values is None and seen is None else ConstantMean()
@@ -229,10 +232,29 @@ def _moments(
     return level, variance if some else 1.0, xp.where(known, variances, xp.ones_like(variances))
 
 
+def _each_kernel(kernels: Any) -> list[Kernel]:
+    """Return the kernels in a list, or the only one."""
+    several = kernels if isinstance(kernels, (list, tuple)) else [kernels]
+    return [kernel for kernel in several if isinstance(kernel, Kernel)]
+
+
 def _read_tags(kernels: Any) -> bool:
     """Whether a kernel, or one of several, reads tags of rows."""
-    several = kernels if isinstance(kernels, (list, tuple)) else [kernels]
-    return any(isinstance(kernel, Kernel) and kernel.reads_tags for kernel in several)
+    return any(kernel.reads_tags for kernel in _each_kernel(kernels))
+
+
+def _check_codes(kernels: Any, X: Array) -> None:
+    """Raise ValueError unless the columns that kernels read as codes of levels contain whole numbers."""
+    width = X.shape[1]
+    columns = {d for kernel in _each_kernel(kernels) if not kernel.reads_tags for d in kernel.category_levels(width)}
+    for column in sorted(d for d in columns if 0 <= d < width):
+        cells = X[:, column]
+        wrong = ~are_whole(cells)
+        if bool(backend_of(X).xp.any(wrong)):
+            raise ValueError(
+                f"column {column} of X contains {float(cells[wrong][0]):.9g}, but the kernel reads its numbers as "
+                "codes of levels, which are whole numbers; do not scale this column, or use another kernel for it."
+            )
 
 
 def _hide_slopes(y: Array, X: Array) -> Array:

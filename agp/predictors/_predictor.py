@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of
-from agp.bounds import Batch, with_row_noise
+from agp.bounds import Batch, raise_noise, with_row_noise
 from agp.checks import check_finite, check_whole
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
@@ -445,6 +445,8 @@ class Predictor(Scores):
         y = self._targets(X, y)
         check_finite("X", X)
         known = self._by_row_terms(X, offset, noise, weights)
+        if known[1] is not None:
+            known = known[0], raise_noise(self.likelihood, known[1], self), *known[2:]
         if backend_of(X).is_concrete(X):
             self.likelihood.check_noise(known[1])
         new = tuple(X.shape[:-2])

@@ -27,6 +27,7 @@ from agp.priors._intervals import at_coordinates, to_coordinates
 from agp.priors._limits import (
     Limits,
     check_fixed,
+    check_zeros,
     describe_limits,
     fixed_entries,
     fixed_entry_names,

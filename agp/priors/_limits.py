@@ -6,7 +6,7 @@ to the log prior.
 
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -223,8 +223,9 @@ def describe_limits(model: Any, /) -> dict[str, str]:
 
 
 def check_fixed(model: Any, /) -> None:
-    """Raise ValueError if a fixed entry is outside its limits."""
+    """Raise ValueError if a fixed entry, or a parameter that is zero and stays zero, is outside its limits."""
     fixed, bounds = fixed_entries(model), limits_among(model, Between)
+    check_zeros(tree.zero_leaves(model) if bounds else (), bounds)
     for name in fixed if bounds else ():
         x = tree.leaves(model)[name]
         flat = backend_of(x).xp.reshape(x, (-1,))
@@ -237,6 +238,18 @@ def check_fixed(model: Any, /) -> None:
                         f"an entry of {name} is fixed at {value:g}, but {pattern!r} limits it; give the kernel another "
                         "value, or change the limits."
                     )
+
+
+def check_zeros(names: Iterable[str], limits: Iterable[tuple[str, Any]], /) -> None:
+    """Raise ValueError if limits exclude zero from parameters that are zero and stay zero."""
+    for name in names:
+        for pattern, one in limits:
+            excludes = isinstance(one, Between) and one.low is not None and one.low > 0.0
+            if excludes and tree.matches(name, tree.whole_pattern(pattern)):
+                raise ValueError(
+                    f"{name} is 0 and stays 0 in training, but {pattern!r} limits it to at least {one.low:g}; give "
+                    "another value or none, or leave out the limit."
+                )
 
 
 def check_limit(leaf: tree.Leaf, pattern: str, limit: Limit, /) -> None:

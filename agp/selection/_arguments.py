@@ -7,18 +7,15 @@ from typing import Any
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, backend_of, like
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_instance, check_weights, known_of_rows
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import NEGLIGIBLE_NOISE, Gaussian, Likelihood
 from agp.means import ConstantMean
 from agp.models import valid_data
-from agp.priors import Fixed, Priors, as_priors
+from agp.priors import Fixed, Priors, as_priors, check_zeros
 from agp.selection._equal import spread_of_equal
 from agp.selection._given import Data, Plan, all_names
-
-NEGLIGIBLE_NOISE = 1e-9
-"""The least noise variance of targets if all noise is known, as a fraction of their variance."""
 
 
 def valid_rows(X: Array, y: Array, weights: Array | None, noise: Array | None = None) -> Data:
@@ -76,20 +73,37 @@ def with_limits(plan: Plan, limits: Priors, /) -> Plan:
     for pattern, _ in limits:
         if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
             raise ValueError(tree.no_match_message(pattern, dict.fromkeys(names)))
+    if _is_without_noise(plan.likelihood):
+        check_zeros(("likelihood.noise_variance",), limits)
     return plan._replace(limits=limits)
 
 
-def with_least_noise(data: Data, likelihood: Any) -> Data:
-    """Return the data with at least a negligible known noise variance if the user says that there is no other noise."""
-    zero = isinstance(likelihood, Gaussian) and isinstance(likelihood.noise_variance, numbers.Real)
-    if not zero or likelihood.noise_variance or backend_of(data.X).is_lazy:
+def with_least_noise(data: Data, likelihood: Any, kernel: Any) -> Data:
+    """Return the data with at least a negligible known noise variance if the user says that there is no other noise.
+
+    It is a fraction of the variance of the targets or, for rows with tags, of the mean square of the slopes along each
+    column, whose units differ.
+    """
+    if not _is_without_noise(likelihood) or backend_of(data.X).is_lazy:
         return data
-    xp, spread = backend_of(data.X).xp, spread_of_equal(data)
-    variance = float(np.mean(data.moments()[1])) if spread is None else spread**2
-    if not variance > 0.0:
+    xp, spread, (y, weights) = backend_of(data.X).xp, spread_of_equal(data), data.targets_on_host()
+    tags = to_numpy(data.X)[:, -1] if isinstance(kernel, Kernel) and kernel.reads_tags else np.zeros(y.shape[0])
+    least = np.full(y.shape[0], 0.0 if spread is None else NEGLIGIBLE_NOISE * spread**2)
+    for tag in np.unique(tags) if spread is None else ():
+        rows = tags == tag
+        some, w = y[rows], None if weights is None else weights[rows]
+        centre = np.average(some, axis=0, weights=w) if tag == 0.0 else 0.0
+        least[rows] = NEGLIGIBLE_NOISE * np.mean(np.average((some - centre) ** 2, axis=0, weights=w))
+    if not least.any():
         return data
-    least = xp.full((data.X.shape[0],), NEGLIGIBLE_NOISE * variance, **like(data.X))
-    return data._replace(noise=least if data.noise is None else xp.maximum(data.noise, least))
+    found = asarray_like(least, data.X)
+    return data._replace(noise=found if data.noise is None else xp.maximum(data.noise, found))
+
+
+def _is_without_noise(likelihood: Any) -> bool:
+    """Whether the user says that there is no other noise than the known noise of rows."""
+    is_number = isinstance(likelihood, Gaussian) and isinstance(likelihood.noise_variance, numbers.Real)
+    return is_number and not likelihood.noise_variance
 
 
 def method_to_use(method: str, store_data: Any, hyperparameters: str) -> Any:

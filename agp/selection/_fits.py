@@ -237,7 +237,7 @@ def fit_regression(
     [ 1. -1.]
     """
     likelihood = Gaussian() if likelihood is None else likelihood
-    data = with_least_noise(valid_rows(X, y, weights, noise), likelihood)
+    data = with_least_noise(valid_rows(X, y, weights, noise), likelihood, kernel)
     X = data.X
     check_kernel_and_priors(kernel, priors)
     check_gaussian(likelihood)

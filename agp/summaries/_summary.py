@@ -200,11 +200,8 @@ def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -
     for pattern in patterns:
         if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
             raise ValueError(tree.no_match_message(pattern, names))
-    pairs = assign_priors(model) if "priors" in vars(model) else []  # parts of models have no priors
-    priors = {leaf.name: repr(prior) for leaf, prior in pairs}
+    priors = _describe_priors(model)
     fixed = fixed_entries(model, patterns)
-    for name, text in describe_limits(model).items():
-        priors[name] = ", ".join(filter(None, (priors.get(name, ""), text)))
     units = [leaf.unit for leaf in leaves if leaf.unit is not None]  # shown in their own column
     shown = [leaf for leaf in leaves if leaf.role != "constant" or not any(leaf.value is unit for unit in units)]
     names_of = columns_by_kernel(model, tuple(map(str, columns))) if columns else {}
@@ -220,6 +217,19 @@ def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -
         )
         for leaf in shown
     ]
+
+
+def _describe_priors(model: Any) -> dict[str, str]:
+    """Return the priors and limits of a model and of the models in it, as text, by the name of the leaf."""
+    found: dict[str, str] = {}
+    for path, part in tree.nodes(model, object).items():
+        if "priors" not in vars(part):  # parts of models have no priors
+            continue
+        priors = {leaf.name: repr(prior) for leaf, prior in assign_priors(part)}
+        for name, text in describe_limits(part).items():
+            priors[name] = ", ".join(filter(None, (priors.get(name, ""), text)))
+        found |= {f"{path}.{name}" if path else name: text for name, text in priors.items()}
+    return found
 
 
 def _training_role(leaf: tree.Leaf, fixed: tuple[int, ...], followers: Mapping[str, str]) -> str:

@@ -236,6 +236,16 @@ class Evidence:
         self.seconds += time.perf_counter() - began
         return expanded
 
+    def rounding_error(self, model: Any) -> float:
+        """Return an estimate of the rounding error of the evidence, in nats.
+
+        It is the machine precision times the sum of the variances of the functions, divided by the smallest noise
+        variance: an upper bound on the condition number of the covariance matrix.
+        """
+        xp = backend_of(model.X).xp
+        total, noise = float(xp.sum(model.kernel.diag(model.X)[0])), float(xp.min(model._noise_by_row))
+        return self._roundoff * total / noise if noise > 0.0 else math.inf
+
     def _profile(self, vector: Vector, model: Any, value: Any, slope: Vector, whitened: Any, density: Any) -> Any:
         """Add the priors, and maximise over the mean function."""
         slope, whitened = self.coordinates.fold(slope), self.coordinates.fold(whitened)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, asarray_like
+from agp.backend import Array, asarray_like, backend_of
 from agp.checks import check_callables, check_positive, check_whole
 from agp.errors import Interrupted, NonFiniteError
 from agp.gradient import unfrozen
@@ -143,6 +143,10 @@ class _Search:
             self.message = f"{self.stopped} ended the optimisation"
         elif self.converged:
             self.message = f"further steps gain less than {tolerance:.2g} nats"
+            error = self.objective.rounding_error(point.model)
+            dtype = backend_of(point.model.X).dtype_name(point.model.X)
+            if error > tolerance and dtype == "float32":
+                self.message = f"further steps gain less than rounding errors of float32, about {error:.1g} nats"
 
     def _watch(self, point: Expanded, hoped: float) -> bool:
         first, self.point = self.point is None, point

@@ -224,6 +224,23 @@ def test_noise_by_is_that_of_the_estimator(fit, predict, shell):
     assert f"noise      by 'site', standard deviations: fine {first:.4g}" in described
 
 
+def test_groups_have_noise_beside_known_standard_deviations(fit, predict, shell):
+    table = GROUPED.assign(error=0.5 * ERROR)
+    fit(table, "--target", "y", "--noise", "error", "--noise-by", "site")
+    by_hand = GPRegressor(noise_by="site", **SETTINGS).fit(GROUPED[["x", "site"]], Y, noise=(0.5 * ERROR) ** 2)
+    assert agp.load("m.safetensors").noise_by_ == by_hand.noise_by_
+    found, _ = predict(table)
+    deviation = by_hand.predict(GROUPED[["x", "site"]], return_std=True, noise=(0.5 * ERROR) ** 2)[1]
+    np.testing.assert_allclose(found["standard_deviation"], deviation, rtol=1e-9)
+    found, out = predict(GROUPED)
+    assert "no column 'error', so predictions of 'y' are without measurement error" in out
+    plain = by_hand.predict(GROUPED[["x", "site"]], return_std=True)[1]
+    np.testing.assert_allclose(found["standard_deviation"], plain, rtol=1e-9)
+    described = shell("describe", "m.safetensors")[1]
+    assert "noise      known standard deviations in 'error'\n" in described
+    assert "noise      by 'site', standard deviations: fine " in described
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

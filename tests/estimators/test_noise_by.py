@@ -354,12 +354,7 @@ def test_contradictions_are_refused(settings, message):
 
 def test_other_data_are_refused():
     table, y, _, _ = FEW
-    known = np.full(len(y), 0.1)
     by_site = GPRegressor(noise_by="site", **QUICK)
-    with pytest.raises(ValueError, match="noise is given, but noise_by='site' learns the noise; leave one of them out"):
-        by_site.fit(table, y, noise=known)
-    with pytest.raises(ValueError, match="noise is given, but noise_by='site' learns the noise"):
-        few().predict(table, return_std=True, noise=known)
     with pytest.raises(ValueError, match="y has 2 columns; fit one estimator for each target"):
         by_site.fit(table, np.stack([y, y], axis=1))
     with pytest.raises(AttributeError, match="needs all rows at once; call fit instead"):

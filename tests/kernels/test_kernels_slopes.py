@@ -202,13 +202,21 @@ def test_it_is_no_part_of_other_kernels(build):
         WithSlopes("rbf")
 
 
-@pytest.mark.parametrize("tag", [-1.0, 4.0, 17.0, float("nan")])
+@pytest.mark.parametrize("tag", [-1.0, 4.0, 17.0, float("nan"), 0.4, 0.6, 1.5, 2.999, 0.001])
 def test_wrong_tags_are_refused(tag):
     X = rows()
     X[2, -1] = tag
+    said = f"contains {tag:.9g}, but must contain tags, which are the whole numbers 0 for values and from 1 to 3 for"
     for call in (placed(RBF(1.0, 1.0)), placed(RBF(1.0, 1.0)).diag, lambda X: placed(RBF()).from_data(X, 1.0)):
-        with pytest.raises(ValueError, match="tags, which are 0 for values and from 1 to 3 for slopes"):
+        with pytest.raises(ValueError, match=said):
             call(X)
+
+
+def test_tags_have_rounding_errors_in_other_units():
+    X = rows()
+    K = placed(RBF(1.0, 1.0))(X)[0]
+    X[:, -1] = np.float32(X[:, -1] / 3.7) * np.float32(3.7)
+    np.testing.assert_array_equal(placed(RBF(1.0, 1.0))(X)[0], K)
 
 
 def test_narrow_inputs_are_refused():
@@ -237,3 +245,37 @@ def test_rows_that_do_not_fit_are_refused():
         stack_slopes(X, X[:, 0], X[:, 0])
     with pytest.raises(ValueError, match=r"values has shape \(3, 2\)"):
         stack_slopes(X, X, X)
+
+
+# -- noise of rows ----------------------------------------------------------------------------------------------------
+
+
+def test_noise_is_stacked_with_the_mask_of_the_targets(backend):
+    nan = np.nan
+    X, y, slopes = np.asarray([[1.0, 5.0], [2.0, 6.0]]), np.asarray([7.0, nan]), np.asarray([[8.0, nan], [9.0, 3.0]])
+    noise = np.asarray([0.1, nan]), np.asarray([[0.2, 0.3], [0.4, 0.5]])
+    X, y, slopes, *noise = (backend.array(x) for x in (X, y, slopes, *noise))
+    rows, targets, found = stack_slopes(X, y, slopes, noise=tuple(noise))
+    for one, other in zip((rows, targets), stack_slopes(X, y, slopes), strict=True):
+        assert backend.numpy(one).tolist() == backend.numpy(other).tolist()
+    np.testing.assert_allclose(backend.numpy(found), [0.1, 0.2, 0.4, 0.5])
+    alike = stack_slopes(X, y, slopes, noise=(0.25, noise[1]))[2]
+    np.testing.assert_allclose(backend.numpy(alike), [0.25, 0.2, 0.4, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("noise", "error", "message"),
+    [
+        ((-1.0, 0.0), ValueError, "noise has the variance -1 of a known entry, but it must be zero or more"),
+        ((0.0, np.asarray([[0.1], [np.nan]])), ValueError, "noise has the variance nan of a known entry"),
+        ((0.0, np.inf), ValueError, "noise has the variance inf of a known entry"),
+        ((np.ones(3), 0.0), ValueError, r"noise of values has shape \(3,\), but X has shape \(2, 1\); pass \(2,\)"),
+        ((0.0, np.ones(2)), ValueError, r"noise of slopes has shape \(2,\), but X has shape \(2, 1\); pass \(2, 1\)"),
+        (0.1, TypeError, "noise must be a pair: the noise variances of the values, and those of the slopes"),
+        (np.ones(2), TypeError, "noise must be a pair"),
+    ],
+)
+def test_wrong_noise_of_rows_with_tags_is_refused(noise, error, message):
+    X = np.asarray([[0.0], [1.0]])
+    with pytest.raises(error, match=message):
+        stack_slopes(X, np.zeros(2), np.ones((2, 1)), noise=noise)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -334,3 +335,58 @@ def test_models_that_are_built_by_hand_need_mean_functions_with_slopes():
         ):
             with pytest.raises(ValueError, match="but the kernel is WithSlopes; use mean_function.with_slopes"):
                 call(mean)
+
+
+@pytest.mark.parametrize("method", ["gpr", "sgpr", "svgp", "nngp", "estimator"])
+def test_tags_between_whole_numbers_are_refused(method):
+    X, rows, targets = problem()
+    scaled = rows / rows.max(axis=0)  # tags 0, 0.5 and 1
+    kernel = WithSlopes(RBF(1.7, LENGTHS))
+    said = "contains 0.5, but must contain tags, which are the whole numbers 0 for values and from 1 to 2 for slopes"
+    if method == "estimator":
+        build = agp.GPRegressor(kernel=kernel, hyperparameters="mode", max_steps=2).fit
+        with pytest.warns(agp.errors.ConvergenceWarning):
+            model = build(rows, targets)
+    else:
+        build = partial({"gpr": GPR, "sgpr": SGPR, "svgp": SVGP, "nngp": NNGP}[method].from_data, kernel=kernel)
+        model = build(rows, targets)
+    with pytest.raises(ValueError, match=said):
+        build(scaled, targets)
+    for tag in (0.4, 0.6, 1.5):
+        with pytest.raises(ValueError, match=f"contains {tag}, but must contain tags"):
+            model.predict(np.asarray([[0.1, 0.2, tag]]))
+
+
+@pytest.mark.parametrize("kernel", [agp.kernels.Overlap(), agp.kernels.RandomEffects()], ids=["overlap", "effects"])
+def test_codes_of_levels_between_whole_numbers_are_refused(kernel):
+    rng = np.random.default_rng(0)
+    X = np.stack([rng.uniform(size=30), 0.5 * rng.integers(0, 3, 30)], axis=1)
+    y = rng.standard_normal(30)
+    for build in (GPR.from_data, SGPR.from_data, NNGP.from_data):
+        with pytest.raises(ValueError, match="column 1 of X contains 0.5, but the kernel reads its numbers as codes"):
+            build(X, y, kernel=RBF().on((0,)) + kernel.on((1,)))
+        build(X * np.asarray([1.0, 2.0]), y, kernel=RBF().on((0,)) + kernel.on((1,)))
+
+
+@pytest.mark.parametrize("method", ["gpr", "nngp", "estimator"])
+def test_small_known_noise_of_slopes_is_kept_in_all_units(method):
+    rng, scale = np.random.default_rng(0), 1e6
+    X = rng.uniform(0.0, 10.0, (12, 1))
+    rows, targets, noise = stack_slopes(scale * X, np.sin(X[:, 0]), np.cos(X) / scale, noise=(1e-4, 1e-4 / scale**2))
+    parts = {"kernel": WithSlopes(RBF(1.0, 1.5 * scale)), "likelihood": Gaussian(0.0)}
+    if method == "estimator":
+        found = (
+            agp.GPRegressor(**parts, hyperparameters="mode", frozen="kernel*").fit(rows, targets, noise=noise).model_
+        )
+        assert found.noise.shape[0] == 24
+    else:
+        found = {"gpr": GPR, "nngp": NNGP}[method].from_data(rows, targets, noise=noise, **parts)
+    np.testing.assert_allclose(np.sort(found.noise[:, 0]), np.sort(noise), rtol=1e-12)
+    zero = np.where(rows[:, 1] == 1.0, 0.0, noise)
+    if method == "estimator":
+        found = agp.GPRegressor(**parts, hyperparameters="mode", frozen="kernel*").fit(rows, targets, noise=zero).model_
+        assert 1e-10 < np.min(found.noise) * scale**2 < 1e-8
+        return
+    model = type(found).from_data(rows, targets, noise=zero, **parts)
+    with pytest.raises(ValueError, match="noise_variance is 0, and so is the known noise of row 12; pass at least"):
+        agp.fit(model, rows, targets)

@@ -506,15 +506,40 @@ def test_outputs_with_one_covariance_share_known_noise(kind):
 
 
 @pytest.mark.parametrize("kind", METHODS)
-def test_rows_without_any_noise_are_refused(kind):
+def test_rows_without_any_noise_have_the_least_noise(kind):
     noise = np.where(np.arange(ROWS) == 4, 0.0, 0.2)
-    model = MODELS[kind](X, Y, likelihood=agp.Gaussian(0.0), noise=noise)
-    for known in (
-        ({"noise": noise}, {}) if not model._holds_data or kind in ("tvgp", "tnngp", "tsvgp") else ({"noise": noise},)
-    ):
-        said = "and so is the known noise of row 4; pass noise > 0" if known else "rows have no known noise; pass"
-        with pytest.raises(ValueError, match=f"noise_variance is 0, .*{said}"):
-            agp.train(model, X, Y, steps=1, **known)
+    least = np.where(np.arange(ROWS) == 4, 1e-9 * np.var(Y), 0.2)
+    model, raised = (MODELS[kind](X, Y, likelihood=agp.Gaussian(0.0), noise=given) for given in (noise, least))
+    values = [one.bound(X, Y, noise=given)[0] for one, given in ((model, noise), (raised, least), (model, least))]
+    assert np.isfinite(values[0])
+    np.testing.assert_allclose(values, values[0], rtol=1e-9)
+    if model._holds_data and kind not in ("tvgp", "tnngp", "tsvgp"):
+        assert model.bound(X, Y)[0] == values[0]
+        assert np.min(model.noise) in (0.2, pytest.approx(1e-9 * np.var(Y)))  # CaGP may hold other rows
+    else:
+        with pytest.raises(ValueError, match="noise_variance is 0, but rows have no known noise; pass noise="):
+            agp.train(model, X, Y, steps=1)
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("kind", ["gpr", "sgpr", "nngp"])
+def test_exact_rows_are_added_trained_and_predicted(kind):
+    noise = np.where(np.arange(ROWS) < 4, 0.0, 0.2)
+    result = agp.fit(MODELS[kind](X, Y, likelihood=agp.Gaussian(0.0), noise=noise), X, Y, noise=noise, max_steps=3)
+    predictor = result.model.predictor()
+    assert np.isfinite(predictor.predict(NEW, observed=True, noise=np.zeros(5)).variance).all()
+    latent, observed = (predictor.predict(NEW, observed=x).variance for x in (False, True))
+    np.testing.assert_array_equal(latent, observed)  # predictions use the noise as it is
+    more = predictor.condition_on(NEW, np.zeros((5, 1)), noise=np.zeros(5))
+    if kind == "gpr":
+        np.testing.assert_allclose(more.predict(NEW).mean, 0.0, atol=1e-4)
+
+
+def test_rows_without_noise_and_without_a_unit_are_refused():
+    model = MODELS["gpr"](X, Y, likelihood=agp.Gaussian(0.0), noise=np.full(ROWS, 0.2))
+    bare = dataclasses.replace(model, likelihood=agp.Gaussian(np.asarray(0.0)), noise=np.zeros((ROWS, 1)))
+    with pytest.raises(ValueError, match="noise of row 0; pass at least 1e-09 times the variance of the targets"):
+        agp.train(bare, X, Y, steps=1)
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -526,3 +551,22 @@ def test_models_are_trained_with_what_they_were_built_with(kind, name):
             agp.train(one, X, Y, steps=1, updates=updates_of(kind, one, 1), **{name: known})
     values = [model.bound(X, Y, **known)[0] for known in ({}, {name: KNOWN[name]})]
     assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("name", ["noise", "weights", "offset"])
+def test_numbers_for_all_rows_are_refused_with_a_remedy(name):
+    said = f"{name} is 0.04, but must be an array with one number for each row of X; pass an array of shape \\(12,\\)"
+    for number in (0.04, np.float64(0.04)):
+        with pytest.raises(TypeError, match=said):
+            GPR.from_data(X, Y, **{name: number})
+
+
+def test_negative_numbers_of_rows_name_the_row():
+    wrong = np.where(np.arange(ROWS) == 7, -0.5, 0.1)
+    with pytest.raises(ValueError, match="noise variances must not be negative, but the smallest is -0.5, in row 7"):
+        GPR.from_data(X, Y, noise=wrong)
+    with pytest.raises(ValueError, match="weights must not be negative, but the smallest is -0.5, in row 7"):
+        GPR.from_data(X, Y, weights=wrong)
+    model = GPR.from_data(X, Y)
+    with pytest.raises(ValueError, match="noise variances must not be negative, but the smallest is -0.5, in row 7"):
+        model.predict(X, observed=True, noise=wrong)

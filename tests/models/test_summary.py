@@ -125,3 +125,18 @@ def test_summaries_of_estimators_are_those_of_their_models():
 def test_summaries_of_other_objects_are_refused():
     with pytest.raises(TypeError, match="int is not a model"):
         agp.summary(3)
+
+
+def test_models_of_several_show_the_priors_of_each():
+    X = np.linspace(0.0, 6.0, 20)[:, None]
+    y = np.sin(X[:, 0]) + 0.1 * np.cos(37.0 * X[:, 0])
+    priors = {"likelihood.noise_variance": agp.priors.LogNormal(-3.0, 0.7), "kernel.variance": agp.priors.Between(0.01)}
+    model = agp.GPR.from_data(X, y, kernel=agp.RBF(), priors=priors)
+    for whole in (agp.integrate(model, settings=8).model, agp.Ensemble((model, model), np.asarray([0.4, 0.6]))):
+        text = agp.summary(whole)
+        for line in text.splitlines():
+            if line.startswith("models.0.likelihood.noise_variance"):
+                assert "LogNormal(mean=-3.0, deviation=0.7)" in line
+            if line.startswith("models.0.kernel.variance"):
+                assert "between 0.01 and inf" in line
+        assert text.count("LogNormal(") == len(whole.models)

@@ -452,3 +452,31 @@ def test_results_name_the_callback_that_ended_the_training():
             return seen.step == 3
 
     assert agp.train(gpr(), X, Y, steps=9, callbacks=[Patience()]).message == "the callback Patience ended the training"
+
+
+ZERO = "likelihood.noise_variance is 0 and stays 0 in training, but 'likelihood.noise_variance' limits it to at least"
+
+
+@pytest.mark.parametrize("kind", ["GPR", "SGPR", "SVGP", "NNGP", "estimator", "mixture"])
+def test_a_parameter_that_stays_zero_cannot_be_limited_above_zero(kind):
+    rng = np.random.default_rng(0)
+    X, noise = rng.uniform(0.0, 6.0, (30, 1)), np.full(30, 0.01)
+    y, likelihood = np.sin(X[:, 0]), agp.Gaussian(0.0)
+    priors = {"likelihood.noise_variance": agp.priors.Between(1e-4)}
+    given = {"likelihood": likelihood, "priors": priors}
+
+    def build():
+        if kind in ("estimator", "mixture"):
+            settings = {} if kind == "estimator" else {"hyperparameters": "mixture"}
+            return agp.GPRegressor(kernel="rbf", **given, **settings).fit(X, y, noise=noise)
+        return vars(agp)[kind].from_data(X, y, noise=noise, **given)
+
+    with pytest.raises(ValueError, match=ZERO):
+        build()
+
+
+def test_a_parameter_that_stays_zero_may_have_a_limit_that_it_satisfies():
+    X = np.linspace(0.0, 6.0, 30)[:, None]
+    priors = {"likelihood.noise_variance": agp.priors.Between(0.0, 1.0)}
+    parts = {"likelihood": agp.Gaussian(0.0), "noise": np.full(30, 0.01), "priors": priors}
+    assert agp.GPR.from_data(X, np.sin(X[:, 0]), **parts).likelihood.noise_variance == 0.0

@@ -408,3 +408,19 @@ def test_rounding_of_the_inputs_moves_nothing(method):
     moved = X * (1.0 + 1e-13)
     there = fit_newton(BUILDERS[method](moved, y), moved, y).model.predict(new).mean
     assert np.max(np.abs(there - mean) / np.sqrt(variance)) < 1e-3
+
+
+def test_float32_says_when_rounding_errors_end_the_training():
+    rng = np.random.default_rng(3)
+    X = np.sort(rng.uniform(0.0, 120.0, 80))[:, None]
+    error = rng.choice([0.0, 0.1, 0.5, 2.0], 80)
+    y = 300.0 + 40.0 * np.sin(X[:, 0] / 12.0) + np.hypot(error, 0.3) * rng.standard_normal(80)
+    wide = agp.fit(GPR.from_data(X, y, noise=error**2), X, y)
+    assert wide.message.startswith("further steps gain less than 1e-05 nats")
+    narrow = [x.astype(np.float32) for x in (X, y, error**2)]
+    found = agp.fit(GPR.from_data(*narrow[:2], noise=narrow[2]), *narrow[:2])
+    assert found.message.startswith("further steps gain less than rounding errors of float32, about ")
+    size = float(found.message.split()[-2])
+    model = agp.to_backend(found.model, "numpy", dtype="float64")
+    lost = float(wide.model.bound(X, y)[0]) - float(model.bound(model.X, model.y)[0])
+    assert lost < 20.0 * size
