@@ -11,13 +11,14 @@ from agp.kernels._jets import Jets
 from agp.kernels._level_covariance import LevelCovariance
 from agp.kernels._linear import Linear
 from agp.kernels._linearisation import Linearisation
+from agp.kernels._matern import Matern12, Matern32, Matern52
 from agp.kernels._on_sphere import OnSphere
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._periodic import Periodic, Seasonal
 from agp.kernels._projected import Projected
 from agp.kernels._rational_quadratic import RationalQuadratic
 from agp.kernels._slopes import WithSlopes, stack_slopes, tag_rows
-from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, Stationary
+from agp.kernels._stationary import RBF, Stationary
 from agp.kernels._terms import terms_of
 from agp.kernels._warped import Warped
 
