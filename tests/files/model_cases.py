@@ -107,7 +107,8 @@ def _sparse(**options: Any) -> Sparse:
 
 
 def _svgp(**options: Any) -> SVGP:
-    return SVGP.from_data(X, Y, **({"num_inducing": 5} | options))
+    coded = "kernel" in options and options["kernel"].category_levels(X.shape[1])
+    return SVGP.from_data(np.round(X) if coded else X, Y, **({"num_inducing": 5} | options))
 
 
 def _of_kernel(name: str) -> SVGP:
@@ -248,6 +249,8 @@ def model_of(name: str) -> Any:
         new["weights"] = new["weights"] / np.sum(new["weights"])
     if isinstance(model, GPRMixture):
         new["shares"] = new["shares"] / np.sum(new["shares"])
+    if name == "gpr-slopes":
+        new["X"][:, -1] = real["X"][:, -1]  # tags are whole numbers
     return tree.with_leaves(model, new)
 
 
