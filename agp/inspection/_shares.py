@@ -11,6 +11,8 @@ from agp.predictors import joint_terms
 
 MAX_ROWS = 200
 """The maximum number of rows; of more, equally spaced ones are used."""
+MAX_SETTINGS = 64
+"""The maximum number of settings of a mixture; more are represented by this number."""
 
 
 class VarianceShares(NamedTuple):
@@ -35,7 +37,7 @@ class VarianceShares(NamedTuple):
 
     @property
     def share_deviation(self) -> Host:
-        """The standard deviations as shares [P, K] of `total`."""
+        """The standard deviations of the variances as shares [P, K] of `total`, which is taken as known."""
         return self.deviation / self.total[:, None]
 
 
@@ -45,7 +47,8 @@ def variance_shares(model: Any, X: Any, /) -> VarianceShares:
 
     The variance of a component over the rows, ``mean((f_i(x) - mean(f_i(x)))^2)``, is uncertain because f_i is. Its
     mean and standard deviation follow from the joint posterior of the component at all rows, in closed form, and for a
-    mixture from those at its settings.
+    mixture from those at its settings, of which 64 represent a larger number. With N rows of data, n rows of X and K
+    components, each setting takes O(N^3 + N^2 n K + N n^2 K^2) operations; pass fewer rows if that is slow.
 
     Parameters
     ----------
@@ -83,7 +86,7 @@ def variance_shares(model: Any, X: Any, /) -> VarianceShares:
     process, names = predictor.processes[0], tuple(term.text for term in predictor.processes[0].terms(subject.sources))
     found = [
         (weight, *_moments(*map(host, joint_terms(one, factor, inputs, len(names)))))
-        for weight, one, factor in process.gaussian_parts(predictor.factors[0])
+        for weight, one, factor in process.gaussian_parts(predictor.factors[0], MAX_SETTINGS)
     ]
     w = np.asarray([one[0] for one in found])
     means, variances, totals = (np.stack([one[i] for one in found]) for i in (1, 2, 3))

@@ -159,8 +159,11 @@ class Process(MixedPrecision, MultiOutput):
             "of columns with agp.inspection.partial_dependence instead."
         )
 
-    def gaussian_parts(self, factor: Any, /) -> list[tuple[float, "Process", Any]]:
-        """Return Gaussian processes of which the process is the mixture: their weights, and their factors."""
+    def gaussian_parts(self, factor: Any, most: int, /) -> list[tuple[float, "Process", Any]]:
+        """Return Gaussian processes of which the process is the mixture: their weights, and their factors.
+
+        A mixture of more than `most` is represented by at most `most` of them.
+        """
         return [(1.0, self, factor)]
 
     def parts_of_draws(self, factor: Any, count: int, rng: Any, /) -> list[tuple["Process", Any, int]]:

@@ -6,7 +6,10 @@ of C_s = k_s(X, X) + diag(noise_s), and a_s = C_s^-1 (y - h). All settings are e
 """
 
 import dataclasses
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NoReturn
 
 from agp import tree
@@ -210,8 +213,14 @@ class ExactMixture(HoldsRows):
     def parts_of_draws(self, factor: Any, count: int, rng: Any, /) -> list[tuple[Process, Any, int]]:
         return [(*self._setting(factor, s), number) for s, number in self.numbers_of_draws(count, rng)]
 
-    def gaussian_parts(self, factor: Any, /) -> list[tuple[float, Process, Any]]:
-        return [(share, *self._setting(factor, s)) for s, share in enumerate(to_numpy(self.shares).tolist())]
+    def gaussian_parts(self, factor: Any, most: int, /) -> list[tuple[float, Process, Any]]:
+        shares = to_numpy(self.shares).tolist()
+        kept = dict(enumerate(shares))
+        if len(shares) > most:  # each of `most` equal parts of the probability is represented by a setting
+            ends, middles = list(accumulate(shares)), [(i + 0.5) / most for i in range(most)]
+            kept = Counter(min(bisect_left(ends, middle), len(shares) - 1) for middle in middles)
+        total = sum(kept.values())
+        return [(share / total, *self._setting(factor, s)) for s, share in kept.items()]
 
     def numbers_of_draws(self, count: int, rng: Any, /) -> list[tuple[int, int]]:
         return numbers_of_draws(to_numpy(self.shares), count, rng)

@@ -49,6 +49,8 @@ STARTS = (
 MODE_STEPS, MODE_TOLERANCE, LIMIT, NEAR = 40, 1e-3, 16.0, 0.2
 """The maximum number of evaluations for a mode, the predicted gain in nats at which the search ends, the largest
 coordinate beyond 0 and limits, and the distance from a known mode at which the search from a further start ends."""
+INSIDE = 0.05
+"""The distance of starts from limits, as a fraction of the interval, or of 1 for wide intervals."""
 NEGLIGIBLE = 1e-3
 """Kernels whose posterior probability is below this value are left out."""
 NEGLIGIBLE_SETTING = 1e-6
@@ -324,9 +326,10 @@ class HyperPosterior:
         return found
 
     def _clip(self, offsets: Numbers) -> Numbers:
-        """Return the point [m] in the box at offsets [m], or next to them."""
+        """Return the point [m] in the box at offsets [m], or next to them, away from limits."""
         low, high = self.prior.intervals
-        return np.clip(self.prior.intervals.coordinates(np.clip(offsets, low, high)), *self.box)
+        margin = INSIDE * np.minimum(high - low, 1.0)
+        return np.clip(self.prior.intervals.coordinates(np.clip(offsets, low + margin, high - margin)), *self.box)
 
     def _by_differences(self, start: Numbers) -> Expanded | None:
         """Find a mode by L-BFGS with difference quotients, for kernels without second derivatives."""

@@ -13,6 +13,7 @@ from agp.backend import Array, backend_of, numbers_of, to_numpy
 from agp.bounds import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError, count_of
 from agp.io import arrays_by_path, path_layout, remove_leftovers, unflatten_arrays
+from agp.priors import fixed_entry_names, held_leaves
 from agp.repairs import Report, Tally, collect_reports, fetch_reports, speculate
 from agp.training._batches import Batches
 from agp.training._begun import kept_leaves
@@ -242,10 +243,14 @@ class Run:
 
     def _last_finite(self) -> Result[Any]:
         step, model = self.finite
-        kept = kept_leaves(model, self.updates)
-        frozen = (*(x for x in tree.leaves(model, "parameter") if x in kept), *sorted(x for x in kept if "[" in x))
-        told = {"frozen": frozen, "launched_singly": self.graph.reason if self.graph else ""}
+        told = {"frozen": self._frozen(model), "launched_singly": self.graph.reason if self.graph else ""}
         return Result(model, step, self.seconds, _join_logs(self.looks), self.repairs.messages, **told)
+
+    def _frozen(self, model: Any) -> tuple[str, ...]:
+        """Return the names of the parameters and of the entries that no update may have moved."""
+        kept = (kept_leaves(model, self.updates) - moves_of(model, self.updates)[0].leaves) | held_leaves(model)
+        entries = {x for x in kept if "[" in x}.union(fixed_entry_names(model))
+        return (*(x for x in tree.leaves(model, "parameter") if x in kept), *sorted(entries))
 
     # -- results and checkpoints ------------------------------------------------------------------------------------
 

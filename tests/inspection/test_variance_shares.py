@@ -67,6 +67,15 @@ def test_shares_of_a_mixture():
     assert_close(found.deviation[0, :2], np.sqrt(variance), 1e-8)
 
 
+def test_many_settings_are_represented_by_fewer(monkeypatch):
+    model = agp.integrate(agp.GPR.from_data(X, Y, kernel=Linear(1.0, at_mean=True) + RBF().on(0)), settings=96).model
+    found = agp.inspection.variance_shares(model, NEW)
+    monkeypatch.setattr("agp.inspection._shares.MAX_SETTINGS", 1000)
+    whole = agp.inspection.variance_shares(model, NEW)
+    assert_close(found.variance, whole.variance, 0.05)
+    assert_close(found.deviation, whole.deviation, 0.2)
+
+
 @pytest.mark.parametrize("build", [agp.GPR.from_data, agp.SGPR.from_data, agp.CaGP.from_data, "mixture"])
 def test_samples_of_components_have_their_moments(build):
     kernel = Linear(1.0, at_mean=True) + Seasonal(period=2.0, centred=True).on(0)

@@ -418,3 +418,34 @@ def test_limits_in_other_units_give_the_same_mixture():
     one, other = first.model.predict(NEW, observed=True), second.model.predict(a * NEW, observed=True)
     np.testing.assert_allclose(other.mean / c, one.mean, atol=1e-6)
     np.testing.assert_allclose(other.variance / c**2, one.variance, rtol=1e-6)
+
+
+@pytest.mark.parametrize("limits", [(0.1, 0.3), (0.6, 0.8), (0.7, None), (None, 0.2)])
+@pytest.mark.parametrize("constraint", [agp.tree.POSITIVE, agp.tree.REAL], ids=str)
+def test_starts_outside_limits_of_users_parameters(limits, constraint):
+    """Parameters without a unit start at a limit, where the density has no difference quotients."""
+
+    @agp.tree.model
+    class Exchangeable(agp.kernels.Kernel):
+        rho: object = agp.tree.param(constraint, default=0.5)
+
+        def __call__(self, X, Z=None, /):
+            equal = X @ (X if Z is None else Z).mT * 0.0 + ((X if Z is None else Z).mT == X)
+            return self.rho + (1.0 - self.rho) * equal, None
+
+        def diag(self, X, /):
+            return X[:, 0] * 0.0 + 1.0, None
+
+        def from_data(self, X, variance, /):
+            return self
+
+        def check(self, width, /):
+            pass
+
+    codes, y = np.arange(24.0)[:, None] % 4, np.sin(np.arange(24.0) % 4)
+    priors = {"kernel.rho": BETWEEN(*limits)}
+    found = agp.integrate(GPR.from_data(codes, y, kernel=Exchangeable(), priors=priors), settings=16).model
+    for settings in found.settings:
+        rho = np.asarray(settings.kernel.rho)
+        assert np.all(rho > (limits[0] or -np.inf))
+        assert np.all(rho < (limits[1] or np.inf))
