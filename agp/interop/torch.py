@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from agp import tree
 from agp.backend import backend_of
 from agp.bounds import Batch
-from agp.checks import check_model
+from agp.checks import check_finite, check_model
 from agp.errors import missing_package_message
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Prediction
@@ -265,12 +265,13 @@ class GPModule(torch.nn.Module):
             the data of models such as `GPR` do not accept inputs that depend on parameters, because the stored inputs
             would not follow.
         ValueError
-            If a target is NaN, infinite or outside the support of the likelihood, such as a label that is no class. On
-            a GPU, the host waits for the targets, as it does for each factorisation. Inside `torch.func.vmap`, the
-            loss is NaN instead.
+            If X has NaN or infinite entries, or if a target is NaN, infinite or outside the support of the likelihood,
+            such as a label that is no class. On a GPU, the host waits for X and the targets, as it does for each
+            factorisation. Inside `torch.func.vmap`, the loss is NaN instead.
         """
         model = self._stored_model()
         batch = model._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)
+        check_finite("X", X, remedy="check the inputs of the network, and try a smaller learning rate")
         if self._takes_data:
             if scale != 1.0:
                 raise ValueError(

@@ -68,6 +68,19 @@ def test_losses_of_exact_heads_refuse_nan():
         module.loss(X, y)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_losses_refuse_features_that_are_not_finite(value):
+    X, y = torch.linspace(0.0, 6.0, 20, dtype=torch.float64)[:, None], torch.zeros(20, 1, dtype=torch.float64)
+    for model in (agp.SVGP.from_data(X, y, posterior="whitened", num_inducing=5), agp.GPR.from_data(X, y + X)):
+        head = GPModule(model) if isinstance(model, agp.SVGP) else GPModule(model, store_data=False)
+        broken = X.clone()
+        broken[3, 0] = value
+        with pytest.raises(
+            ValueError, match="X has 1 NaN or infinite entries, the first in row 3; check"
+        ):
+            head.loss(broken, y)
+
+
 def test_missing_targets_remain_possible():
     y = features().clone()
     module = head(y, agp.Gaussian(missing=True))
