@@ -251,8 +251,8 @@ class GPModule(torch.nn.Module):
         Parameters
         ----------
         X, y
-            Inputs [B, D], which may be outputs of another module, and targets [B] or [B, K]. If the module was built
-            with ``store_data=False``, they are all data of the model.
+            Inputs [B, D], which may be outputs of another module, and targets [B] or [B, K], such as integer labels. If
+            the module was built with ``store_data=False``, they are all data of the model.
         scale
             The factor N / B for a minibatch.
         weights, offset, noise, gradient, memory
@@ -269,7 +269,7 @@ class GPModule(torch.nn.Module):
             such as a label that is no class. On a GPU, the host waits for X and the targets, as it does for each
             factorisation. Inside `torch.func.vmap`, the loss is NaN instead.
         """
-        model = self._stored_model()
+        model, y = self._stored_model(), _as_numbers(y, X)
         batch = model._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)
         check_finite("X", X, remedy="check the inputs of the network, and try a smaller learning rate")
         if self._takes_data:
@@ -340,6 +340,7 @@ class GPModule(torch.nn.Module):
         data
             As in `forward`.
         """
+        y = _as_numbers(y, X)
         return self.model(*(() if data is None else data)).log_density(X, y, offset=offset, noise=noise, memory=memory)
 
     # -- values and state ------------------------------------------------------------------------------------------
@@ -353,7 +354,8 @@ class GPModule(torch.nn.Module):
         values
             Numbers or arrays by name, as in ``{"kernel.lengthscale": [0.5, 2.0], "noise_variance": 0.1}``, in the units
             of the model. Names are patterns as for `frozen`: they match the ends of names, and may name single entries.
-            A number is used for all entries. Later names override earlier ones.
+            A number is used for all entries. Later names override earlier ones. A value at a limit is moved inside by
+            at most 1 %, as at the start.
 
         Raises
         ------
@@ -410,6 +412,11 @@ class _Part(torch.nn.Module):
 def _key_with(prefix: str, name: str) -> str:
     path, dot, field = name.rpartition(".")
     return path + dot + prefix + field
+
+
+def _as_numbers(y: Tensor, X: Tensor) -> Tensor:
+    """Return targets, of which integers, such as labels, have the dtype of X."""
+    return y if y.is_floating_point() or y.is_complex() else y.to(X.dtype)
 
 
 def _copy(x: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ class Between(Limit):
     Parameters
     ----------
     low, high
-        The smallest and the largest value, in the units of the parameter. None means no limit.
+        The smallest and the largest value, in the units of the parameter. None or infinity means no limit.
 
     Raises
     ------
@@ -65,6 +65,9 @@ class Between(Limit):
     high: float | None = None
 
     def __post_init__(self) -> None:
+        for name, none in (("low", -math.inf), ("high", math.inf)):
+            if getattr(self, name) == none:
+                object.__setattr__(self, name, None)
         if self.low is None and self.high is None:
             raise ValueError("low and high are both None; pass at least one limit.")
         for name in ("low", "high"):

@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.priors._densities import Prior, Relative
 from agp.priors._limits import ByEntry, Limit, check_limit, limits_of
-from agp.tree import POSITIVE
+from agp.tree import LOWER, ORDERED, REAL
 
 M = TypeVar("M")
 
@@ -143,7 +143,7 @@ def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
         )
     if isinstance(prior, Limit):
         check_limit(leaf, pattern, prior)
-    if prior.positive and not isinstance(leaf.constraint, type(POSITIVE)):
+    if prior.positive and leaf.constraint in (REAL, ORDERED, LOWER):
         raise ValueError(
             f"{prior} is defined only for positive numbers, but {pattern!r} matches {leaf.name}, which is "
             f"{leaf.constraint.name}; use Normal for {leaf.name}."

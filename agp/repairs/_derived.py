@@ -84,7 +84,8 @@ def _differentiating(arrays: dict[str, Array], f: Callable[..., Any], part: Any,
         where = f"{type(part).__name__}.{f.__name__}"
         raise TypeError(
             f"{where} returned no pullback, and {B.name} has no automatic differentiation; return a pullback, or "
-            "convert the model and the data to an array library that has it, such as agp.to_backend(model, 'torch')."
+            "convert the model and the data to an array library that has it, such as agp.to_backend(model, 'torch'), "
+            "or pass backend='torch' to an estimator."
         )
     return B
 

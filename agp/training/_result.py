@@ -28,8 +28,9 @@ class Progress(NamedTuple):
     """The number of finished steps."""
     model: Any
     info: dict[str, Any]
-    """The values that the updates logged, by name; "bound" is one of them. `agp.train` passes 0-d arrays, and other
-    functions arrays or numbers; `fit_lbfgs` adds "gain" and "unfinished". ``float(value)`` takes all of them."""
+    """The values that the updates logged, by name, such as "bound"; `NaturalGradient` alone does not log it.
+    `agp.train` passes 0-d arrays, and other functions arrays or numbers; `fit_lbfgs` adds "gain" and "unfinished".
+    ``float(value)`` takes all of them."""
     seconds: float
     """The time in seconds spent in steps so far, without callbacks."""
 

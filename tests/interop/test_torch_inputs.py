@@ -75,9 +75,7 @@ def test_losses_refuse_features_that_are_not_finite(value):
         head = GPModule(model) if isinstance(model, agp.SVGP) else GPModule(model, store_data=False)
         broken = X.clone()
         broken[3, 0] = value
-        with pytest.raises(
-            ValueError, match="X has 1 NaN or infinite entries, the first in row 3; check"
-        ):
+        with pytest.raises(ValueError, match="X has 1 NaN or infinite entries, the first in row 3; check"):
             head.loss(broken, y)
 
 
@@ -122,8 +120,19 @@ def test_the_advice_for_other_dtypes_keeps_the_gradient(dtype, of_head):
             leaf = X.clone().requires_grad_()
             call(leaf.to(of_head)).backward()
             assert leaf.grad.abs().max() > 0.0
-    with pytest.raises(TypeError, match=rf"y has dtype {dtype}, but must be .*; pass y\.to\({of_head}\)"):
-        module.loss(features(dtype=of_head), y.to(dtype))
+    if dtype.is_floating_point:
+        with pytest.raises(TypeError, match=rf"y has dtype {dtype}, but must be .*; pass y\.to\({of_head}\)"):
+            module.loss(features(dtype=of_head), y.to(dtype))
+
+
+@pytest.mark.parametrize("likelihood", [agp.Softmax(3), agp.RobustMax(3), agp.Poisson()])
+def test_integer_targets_are_numbers(likelihood):
+    y = torch.arange(N).remainder(3)
+    module = head(y.double(), likelihood).eval()
+    X = features()
+    assert torch.equal(module.loss(X, y), module.loss(X, y.double()))
+    assert torch.equal(module.log_density(X, y), module.log_density(X, y.double()))
+    assert torch.equal(module.loss(X, y.to(torch.int8)), module.loss(X, y.double()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
