@@ -4,7 +4,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from agp import tree
 from agp.backend import backend_of
@@ -342,6 +342,15 @@ class GPModule(torch.nn.Module):
         """
         y = _as_numbers(y, X)
         return self.model(*(() if data is None else data)).log_density(X, y, offset=offset, noise=noise, memory=memory)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        """Convert the arrays, as `to` and `float` do. Raise TypeError for half precision, such as `half`."""
+        first = next(x for x in self._arrays().values() if x.is_floating_point())
+        if (dtype := fn(first.detach()).dtype) not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"GPModule computes in float32 or float64, not {dtype}; convert only the network, or use autocast."
+            )
+        return super()._apply(fn, recurse)
 
     # -- values and state ------------------------------------------------------------------------------------------
 

@@ -96,6 +96,13 @@ def test_mapped_losses_are_nan_for_invalid_labels():
     assert torch.isnan(values[1])
 
 
+@pytest.mark.parametrize("convert", [lambda x: x.half(), lambda x: x.bfloat16(), lambda x: x.to(torch.float16)])
+def test_modules_in_half_precision_are_refused(convert):
+    module = torch.nn.Sequential(torch.nn.Linear(1, 1), head(features()[:, 0].sin()))
+    with pytest.raises(TypeError, match="GPModule computes in float32 or float64, not torch"):
+        convert(module)
+
+
 # -- other dtypes -----------------------------------------------------------------------------------------------------
 
 
