@@ -6,7 +6,6 @@ of C_s = k_s(X, X) + diag(noise_s), and a_s = C_s^-1 (y - h). All settings are e
 """
 
 import dataclasses
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
@@ -217,8 +216,9 @@ class ExactMixture(HoldsRows):
         shares = to_numpy(self.shares).tolist()
         kept = dict(enumerate(shares))
         if len(shares) > most:  # each of `most` equal parts of the probability is represented by a setting
-            ends, middles = list(accumulate(shares)), [(i + 0.5) / most for i in range(most)]
-            kept = Counter(min(bisect_left(ends, middle), len(shares) - 1) for middle in middles)
+            ends, last = list(accumulate(shares)), len(shares) - 1
+            middles = [(i + 0.5) / most for i in range(most)]
+            kept = Counter(next((s for s, end in enumerate(ends) if end >= middle), last) for middle in middles)
         total = sum(kept.values())
         return [(share / total, *self._setting(factor, s)) for s, share in kept.items()]
 

@@ -124,7 +124,7 @@ def sample_rows(data: Data, plan: ClassPlan, count: int) -> Sample:
     some = some if plan.is_foreign else some.on_host()
     if likelihood.latents(1) == 1 or len(chosen) == len(classes) == likelihood.classes:
         return Sample(some, likelihood)
-    y = np.searchsorted(chosen, labels[rows])[:, None]
+    y = np.searchsorted(chosen, labels[rows]).astype(np.float64)[:, None]
     return Sample(some._replace(y=asarray_like(y, some.X)), type(likelihood)(max(2, len(chosen))))
 
 

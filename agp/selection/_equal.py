@@ -1,11 +1,14 @@
 """Targets that are all the same, from which nothing can be learned but their value."""
 
+import math
 from typing import Any
 
 import numpy as np
 
 from agp import tree
 from agp.backend import asarray_like, backend_of
+from agp.kernels import Constant, Kernel
+from agp.models import GPR
 from agp.selection._climb import exact_gp
 from agp.selection._given import Data, Plan
 from agp.selection._signal import NO_SIGNAL_VARIANCE
@@ -42,12 +45,12 @@ def result_of_equal(plan: Plan, data: Data, spread: float, watch: Any) -> Regres
     name, kernel = next(iter(plan.kernels().items()))
     rows = data if data.X.shape[0] <= MOST_ROWS else Data(*(None if x is None else x[:1, ...] for x in data))
     known = data.noise is not None or plan.likelihood.noise_variance is not None
-    model = exact_gp(rows, kernel=kernel, **plan.parts(kernel, rows))
-    average = float(backend_of(data.X).xp.mean(model.kernel.diag(rows.X)[0]))
     variance = spread**2 if known and rows is data else NO_SIGNAL_VARIANCE * (spread / NOISE_FRACTION) ** 2
-    if average > 0.0:  # else the function is zero at the data
-        factor = asarray_like(np.asarray(variance / average), data.X)
-        model = tree.replace(model, {"kernel": model.kernel.scale_by(factor)})
+    model = _with_variance(plan, kernel, rows, variance)
+    if model is None:  # slopes that overflow
+        name, constant = "constant", Constant()
+        model = _with_variance(plan, constant, rows, variance)
+        model = model or exact_gp(rows, kernel=constant, **plan.parts(constant, rows))
     leaves = {} if known else {"likelihood.noise_variance": asarray_like(np.asarray(spread**2), data.X)}
     if "mean_function.value" in tree.leaves(model):
         leaves["mean_function.value"] = data.y[0, :]
@@ -64,3 +67,15 @@ def result_of_equal(plan: Plan, data: Data, spread: float, watch: Any) -> Regres
         log_density=density,
         learned=False,
     )
+
+
+def _with_variance(plan: Plan, kernel: Kernel, rows: Data, variance: float) -> GPR | None:
+    """Return an exact GP whose functions have this average variance at the rows; None if it overflows."""
+    model, xp = exact_gp(rows, kernel=kernel, **plan.parts(kernel, rows)), backend_of(rows.X).xp
+    average = float(xp.mean(model.kernel.diag(rows.X)[0]))
+    if average == 0.0:  # the functions are zero at the rows
+        return model
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = model.kernel.scale_by(asarray_like(np.asarray(variance / average), rows.X))
+        largest = float(xp.max(xp.abs(scaled(rows.X)[0])))
+    return tree.replace(model, {"kernel": scaled}) if math.isfinite(largest) else None

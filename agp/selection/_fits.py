@@ -239,10 +239,7 @@ def fit_regression(
     likelihood = Gaussian() if likelihood is None else likelihood
     data = with_least_noise(valid_rows(X, y, weights, noise), likelihood, kernel)
     X = data.X
-    check_kernel_and_priors(kernel, priors)
-    check_gaussian(likelihood)
-    check_choice("hyperparameters", hyperparameters, HYPERPARAMETERS)
-    check_choice("method", method, REGRESSION_METHODS)
+    _check_choices(kernel, priors, likelihood, hyperparameters, method)
     method = method_to_use(method, store_data, hyperparameters)
     check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
@@ -266,21 +263,23 @@ def fit_regression(
         rows = subsample_rows(data, drawn, seed, hold_out=not exact, times=moments)
         fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch, seed, known)
         watch.expect(stages_of_regression(fit, mixed=mixed, exact=exact, near=near), scale_of(fit))
+        stages = fit.run_mixture if mixed else fit.run_exact if exact else fit.run_collapsed
         with watch.keep_results(fit.result):
-            if spread is not None:
-                found = result_of_equal(plan, data, spread, watch)
-            else:
-                if mixed or exact:
-                    (fit.run_mixture if mixed else fit.run_exact)()
-                elif near:
-                    run_many_rows(fit, method)
-                else:
-                    fit.run_collapsed()
-                found = fit.result()
+            if spread is None:
+                run_many_rows(fit, method) if near and not mixed else stages()
+            found = fit.result() if spread is None else result_of_equal(plan, data, spread, watch)
         watch.conclude(watch.ending())
     if not store_data and found.model._holds_data:  # a fit that ended early, or the constant model
         found = replace(found, model=_without_rows(found.model))
     return _warn_about(found, f"{watch.ending()}; let the fit run longer")
+
+
+def _check_choices(kernel: Any, priors: Any, likelihood: Any, hyperparameters: Any, method: Any) -> None:
+    """Raise TypeError or ValueError unless these arguments of `fit_regression` are valid."""
+    check_kernel_and_priors(kernel, priors)
+    check_gaussian(likelihood)
+    check_choice("hyperparameters", hyperparameters, HYPERPARAMETERS)
+    check_choice("method", method, REGRESSION_METHODS)
 
 
 def _mix_categories(X: Array, categories: Iterable[int], kernel: Any) -> tuple[Columns, Any]:

@@ -39,7 +39,7 @@ def test_logarithms_of_probabilities(settings, labels):
 
 
 def test_tiny_probabilities_have_logarithms():
-    model = GPClassifier(kernel="linear + rbf", likelihood="ordinal", max_steps=30).fit(X, THREE)
+    model = GPClassifier(kernel=agp.Linear() + agp.RBF(), likelihood="ordinal", max_steps=30).fit(X, THREE)
     far = 3.0 * FAR
     assert model.predict_proba(far).min() < 1e-300
     assert -np.inf < model.predict_log_proba(far).min() < -690.0

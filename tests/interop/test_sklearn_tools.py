@@ -204,7 +204,8 @@ def test_displays_of_fitted_classifiers():
 
 @pytest.mark.usefixtures("routing")
 def test_what_is_known_of_rows_is_routed():
-    model = regressor().set_fit_request(sample_weight=True, noise=True).set_score_request(sample_weight=True)
+    model = regressor().set_fit_request(sample_weight=True, noise=True)
+    model.set_score_request(sample_weight=True, noise=False)
     known = {"sample_weight": WEIGHTS, "noise": NOISE}
     found = cross_validate(model, X, Y, cv=2, params=known, return_estimator=True)
     half = slice(ROWS // 2, None)  # the first fold trains on the second half

@@ -267,7 +267,7 @@ REFUSED = {
     "priors number": ({"priors": 5}, TypeError, "priors is 5"),
     "no prior": ({"priors": {"kernel*": 1}}, TypeError, "the prior of 'kernel.' is 1"),
     "unknown leaf": ({"priors": {"foo*": LogNormal(0.0, 1.0)}}, ValueError, "no parameter matches 'foo.'"),
-    "likelihood": ({"likelihood": agp.Bernoulli()}, TypeError, "GPR needs the Gaussian likelihood, not Bernoulli"),
+    "likelihood": ({"likelihood": agp.Bernoulli()}, TypeError, "fit_regression needs Gaussian noise, not Bern"),
     "likelihood text": ({"likelihood": "gaussian"}, TypeError, "likelihood is 'gaussian'"),
     "mean": ({"mean_function": "zero"}, TypeError, "mean_function is 'zero'"),
     "memory": ({"memory": -1.0}, ValueError, "memory is -1.0 MiB, but must be positive"),

@@ -152,11 +152,11 @@ def test_training_of_an_exact_gp_ends_by_its_predicted_gain(tolerance):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_callback_ends_it_at_any_step(way, step):
     callback = At(step, lambda: True)
-    with pytest.warns(ConvergenceWarning, match="a callback ended the fit"):
+    with pytest.warns(ConvergenceWarning, match="the callback At ended the fit"):
         found = fit(way, callbacks=[callback])
     assert found.steps == callback.seen == step
     assert not found.converged
-    assert found.message.endswith("; a callback ended the fit") or not found.learned
+    assert found.message.endswith("; the callback At ended the fit") or not found.learned
     assert_predicts(found.model, table(9)[0])
 
 
