@@ -83,7 +83,9 @@ def trained(module, name, dtype=torch.float64, after=None):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize(
+    "name", [one if one in ("adam", "lbfgs") else pytest.param(one, marks=pytest.mark.long) for one in OPTIMISERS]
+)
 def test_optimisers_reach_the_limits_and_never_leave_them(name, dtype):
     module = GPModule(gpr(dtype=dtype))
     found = trained(module, name, dtype, lambda: assert_within(module.model()))

@@ -66,6 +66,7 @@ def test_the_posterior_is_that_of_a_normal_distribution():
     np.testing.assert_allclose(model.bound(X, Y)[0], evidence, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_correlations_are_learned_by_newton_and_by_gradients():
     kernel = RBF().on(0) * LevelCovariance(rank=2).on(1)
     model = GPR.from_data(X, Y, kernel=kernel)
