@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.priors._intervals import at_coordinates, to_coordinates
+from agp.priors._intervals import at_coordinates, into_interval, out_of_interval, to_coordinates
 from agp.priors._limits import (
     Limits,
     check_fixed,

@@ -32,8 +32,7 @@ def at_coordinates(model: T, coordinates: Mapping[str, Array], limits: Mapping[s
     raw, known = dict(coordinates), {leaf.name: leaf for leaf in tree.describe(model)} if limits else {}
     for name in limits:
         z, (low, high) = coordinates[name], _raw_limits(known[name], limits[name])
-        xp = backend_of(z).xp
-        raw[name] = xp.logaddexp(z, low) - xp.logaddexp(z - high, xp.zeros_like(z))
+        raw[name] = into_interval(z, low, high)
     model = tree.constrain(model, raw)
     # rounding must not leave the interval; its slope is that without rounding, or a limit could not be left again
     values, exact = tree.leaves(model), {}
@@ -48,6 +47,21 @@ def _raw_limits(leaf: tree.Leaf, limits: Limits) -> Limits:
     return Limits(*(leaf.constraint.unconstrain(x if leaf.unit is None else x / leaf.unit) for x in limits))
 
 
+def into_interval(z: Array, low: Array, high: Array, /) -> Array:
+    """Return x = z + log(1 + exp(low - z)) - log(1 + exp(z - high)), which lies between the limits for any z.
+
+    Limits may be infinite. Far from them, x is nearly z; without limits, it is z.
+    """
+    xp = backend_of(z).xp
+    return xp.logaddexp(z, low) - xp.logaddexp(z - high, xp.zeros_like(z))
+
+
+def out_of_interval(x: Array, low: Array, high: Array, /) -> Array:
+    """Return z at x = `into_interval(z, low, high)`, which is infinite at limits."""
+    xp = backend_of(x).xp
+    return x + xp.log(-xp.expm1(low - x)) - xp.log(-xp.expm1(x - high))
+
+
 def _coordinates(raw: Array, low: Array, high: Array) -> Array:
     B = backend_of(raw)
     xp = B.xp
@@ -56,5 +70,5 @@ def _coordinates(raw: Array, low: Array, high: Array) -> Array:
     margin = xp.minimum(0.1 * width, xp.full_like(raw, MARGIN))
     x = xp.clip(raw, low + margin, high - margin)
     x = xp.where(fixed, raw, x)
-    below, above = (xp.where(fixed, xp.full_like(raw, -1.0), end) for end in (low - x, x - high))
-    return x + xp.where(fixed, xp.zeros_like(x), xp.log(-xp.expm1(below)) - xp.log(-xp.expm1(above)))
+    z = out_of_interval(x, xp.where(fixed, x - 1.0, low), xp.where(fixed, x + 1.0, high))
+    return xp.where(fixed, x, z)

@@ -5,14 +5,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from agp.priors import into_interval, out_of_interval
+
 Numbers = npt.NDArray[np.float64]
 
 
 class Intervals(NamedTuple):
-    """Coordinates z [m] of points x [m] in intervals: x = z + log(1 + exp(low - z)) - log(1 + exp(z - high)).
-
-    Far from limits, x is nearly z. Without limits, it is z.
-    """
+    """Coordinates z [m] of points x [m] in intervals, x = `agp.priors.into_interval(z, low, high)`."""
 
     low: Numbers
     """The lower limits [m], or minus infinity."""
@@ -26,12 +25,12 @@ class Intervals(NamedTuple):
 
     def points(self, z: Numbers) -> Numbers:
         """Return x [..., m] at z [..., m]."""
-        return z + np.logaddexp(0.0, self.low - z) - np.logaddexp(0.0, z - self.high)
+        return into_interval(z, self.low, self.high)
 
     def coordinates(self, x: Numbers) -> Numbers:
         """Return z [..., m] at x [..., m], which is infinite at limits."""
         with np.errstate(divide="ignore"):
-            return x + np.log(-np.expm1(self.low - x)) - np.log(-np.expm1(x - self.high))
+            return out_of_interval(x, self.low, self.high)
 
     def slopes(self, z: Numbers) -> Numbers:
         """Return dx / dz [..., m]."""

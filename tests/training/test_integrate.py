@@ -130,15 +130,17 @@ def test_level_is_a_constant_kernel():
 
 
 def test_slope_of_the_posterior_is_its_difference_quotient():
-    posterior = HyperPosterior(
-        GPR.from_data(X, Y, kernel=kernel(), priors={"kernel.parts.0.lengthscale": agp.priors.Gamma(2.0, 1.0)})
-    )
+    _check_slopes({"kernel.parts.0.lengthscale": agp.priors.Gamma(2.0, 1.0)}, 0.2)
+
+
+def _check_slopes(priors, size):
     from agp.training._integrate import _Penalised
     from agp.training._newton import Evidence
 
+    posterior = HyperPosterior(GPR.from_data(X, Y, kernel=kernel(), priors=priors))
     work, names, _ = posterior._with_level()
     objective = _Penalised(Evidence(work, posterior.batch, names), posterior.prior)
-    point, h = 0.2 * RNG.standard_normal(posterior.prior.size), 1e-5
+    point, h = size * RNG.standard_normal(posterior.prior.size), 1e-5
     slope = objective(point).slope
     for i, e in enumerate(np.eye(len(point))):
         pair = posterior.log_density(np.stack([point + h * e, point - h * e]))
@@ -383,9 +385,6 @@ def test_integral_within_limits_is_quadrature(name):
 
 
 def test_slope_of_the_posterior_in_limits_is_its_difference_quotient():
-    from agp.training._integrate import _Penalised
-    from agp.training._newton import Evidence
-
     limits = {
         "kernel.parts.0.lengthscale[0]": BETWEEN(0.3, 3.0),
         "kernel.parts.0.lengthscale[1]": BETWEEN(None, 5.0),
@@ -393,15 +392,7 @@ def test_slope_of_the_posterior_in_limits_is_its_difference_quotient():
         "kernel.parts.0.variance": agp.priors.Gamma(2.0, 1.0),
         "kernel.parts.0.varianc*": BETWEEN(0.1, 9.0),
     }
-    posterior = HyperPosterior(GPR.from_data(X, Y, kernel=kernel(), priors=limits))
-    work, names, _ = posterior._with_level()
-    objective = _Penalised(Evidence(work, posterior.batch, names), posterior.prior)
-    point, h = 0.5 * RNG.standard_normal(posterior.prior.size), 1e-5
-    slope = objective(point).slope
-    for i, e in enumerate(np.eye(len(point))):
-        pair = posterior.log_density(np.stack([point + h * e, point - h * e]))
-        assert np.isclose(slope[i], (pair[0] - pair[1]) / (2.0 * h), rtol=1e-5, atol=1e-6)
-    assert np.isclose(objective(point).value, posterior.log_density(point[None])[0], rtol=1e-10)
+    _check_slopes(limits, 0.5)
 
 
 def test_limits_in_other_units_give_the_same_mixture():
