@@ -123,8 +123,9 @@ class Distribution(GPEstimator):
     def _predictor_at(self, X: Any, exposure: Any = None, noise: Any = None) -> "At":
         """Return a predictor of observations with the inputs, offsets and noise variances of the rows X."""
         self._check_fitted()
+        name = "noise"
         if vars(self).get("error_column") is not None:
-            X, noise = split_errors(self, X, noise, training=False)
+            X, noise, name = split_errors(self, X, noise, training=False)
         A, host = self._prepare_inputs(X)
         predictor, xp = self.predictor_, backend_of(A).xp
         offset = None
@@ -134,7 +135,7 @@ class Distribution(GPEstimator):
             offset = xp.log(exposures)
         if noise is not None:
             self._check_takes_noise()
-            noise = noise_variances(noise, A, predictor.outputs)
+            noise = noise_variances(noise, A, predictor.outputs, name=name)
         known = {"offset": offset, "noise": noise}
         if host and "columns_" in vars(self) and bool(xp.any(xp.isnan(A))):
             predictor = self._with_imputations(predictor)

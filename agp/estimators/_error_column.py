@@ -16,8 +16,10 @@ from agp.tables import as_frame
 Host = npt.NDArray[np.float64]
 
 
-def split_errors(regressor: Any, X: Any, noise: Any = None, *, training: bool) -> tuple[Any, Any]:
-    """Return the rows without the column `error_column`, and its squares or, if there is no such column, `noise`.
+def split_errors(regressor: Any, X: Any, noise: Any = None, *, training: bool) -> tuple[Any, Any, str]:
+    """Return the rows without the column `error_column`, the variances of the noise, and their name in messages.
+
+    The variances are the squares of the column or, if there is no such column, `noise`.
 
     Raise ValueError if there are both, if a standard deviation is negative or, in `training`, if the rows lack the
     column. Rows that are predicted may lack it.
@@ -35,7 +37,11 @@ def split_errors(regressor: Any, X: Any, noise: Any = None, *, training: bool) -
         rest, found = X, None
     if found is not None and noise is not None:
         raise ValueError(f"noise is given, but X has the column {asked!r} (error_column); leave one of them out.")
-    return rest, noise if found is None else found
+    return (rest, noise, "noise") if found is None else (rest, found, _name(asked))
+
+
+def _name(column: Any) -> str:
+    return f"the column {column!r} of X (error_column)"
 
 
 def _split_array(regressor: Any, X: Any, asked: Any, *, training: bool) -> tuple[Any, Host | None]:
@@ -62,12 +68,12 @@ def _split_array(regressor: Any, X: Any, asked: Any, *, training: bool) -> tuple
 
 def _variances(errors: Any, name: Any) -> Host:
     """Return the squares [N] of standard deviations, which may be NaN. Raise ValueError if one is negative."""
-    with explain_refusals(f"the column {name!r} of X (error_column)"):
+    with explain_refusals(_name(name)):
         found: Any = check_array(errors, ensure_2d=False, dtype="float64", ensure_all_finite=False)
     if (found < 0.0).any():
         row = int(np.argmax(found < 0.0))
         raise ValueError(
-            f"the column {name!r} of X (error_column) is {found[row]:g} in row {row}; standard deviations must be zero "
-            "or more, in the unit of the targets, so do not scale this column."
+            f"{_name(name)} is {found[row]:g} in row {row}; standard deviations must be zero or more, in the unit of "
+            "the targets, so do not scale this column."
         )
     return found**2

@@ -109,7 +109,7 @@ def score_weights(given: Any, X: Any) -> Any:
     return numbers
 
 
-def noise_variances(given: Any, X: Array, targets: int, *, unused: Any = None) -> Array | None:
+def noise_variances(given: Any, X: Array, targets: int, *, unused: Any = None, name: str = "noise") -> Array | None:
     """Convert noise variances [N] or [N, K] to columns with the library and dtype of X; return None if none are given.
 
     Those of `unused` targets [N, K] may be NaN. Raise ValueError if the array has a wrong shape, or another number is
@@ -117,7 +117,7 @@ def noise_variances(given: Any, X: Array, targets: int, *, unused: Any = None) -
     """
     if given is None:
         return None
-    numbers = _host_numbers("noise", given, X, unused=unused)
+    numbers = _host_numbers(name, given, X, unused=unused)
     if numbers.ndim > 2 or (numbers.ndim == 2 and numbers.shape[1] not in (1, targets)):
         shapes = "[N]" if targets == 1 else f"[N] or [N, {targets}]"
         raise ValueError(

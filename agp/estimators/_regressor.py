@@ -458,8 +458,9 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             self._forget("transform_")
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        name = "noise"
         if self.error_column is not None:
-            X, noise = split_errors(self, X, noise, training=True)
+            X, noise, name = split_errors(self, X, noise, training=True)
         if exposure is not None:
             check_takes_exposure(self)
         if noise is not None:
@@ -469,7 +470,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         weights = row_numbers("sample_weight", sample_weight, A)
         exposures = row_numbers("exposure", exposure, A, positive=True)
         unused = None if noise is None else unused_targets(self, targets, weights)
-        known = weights, exposures, noise_variances(noise, A, targets.shape[1], unused=unused)
+        known = weights, exposures, noise_variances(noise, A, targets.shape[1], unused=unused, name=name)
         whole = None if self._is_gaussian else self._likelihood_name
         data = Observations(A, targets, *known)
         data = rows_with_targets(data, ignore=self.missing_targets != "refuse", single=self._single, whole=whole)

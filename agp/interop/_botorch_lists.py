@@ -1,10 +1,11 @@
 # pyright: reportMissingImports=false
 """Posteriors of lists of models: one joint normal distribution whose outputs are independent between the models."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import torch
+from botorch.models.model import Model
 from botorch.posteriors import GPyTorchPosterior, Posterior, PosteriorList
 from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
 from botorch.sampling import IIDNormalSampler, SobolQMCNormalSampler
@@ -42,6 +43,13 @@ def _sampler_of_each(
         normal = isinstance(sampler, SobolQMCNormalSampler)  # Sobol sequences of the same dimension are correlated
         found.append(IIDNormalSampler(sample_shape, seed=own) if normal else sampler)
     return ListSampler(*found)
+
+
+def each_wrapped(models: Sequence[Any], wrap: Callable[[Any], Model]) -> Iterator[Model]:
+    """Yield the models, wrapped unless they are models of BoTorch. Raise TypeError if they are in a list."""
+    if len(models) == 1 and isinstance(models[0], list | tuple):
+        raise TypeError("BoTorchModelList takes models, not a list of models; write BoTorchModelList(*models).")
+    yield from (one if isinstance(one, Model) else wrap(one) for one in models)
 
 
 def sampler_of_each(sampler: Any, count: int) -> ListSampler:

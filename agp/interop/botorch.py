@@ -28,7 +28,7 @@ try:
 except ImportError as error:
     raise ImportError(f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}.") from error
 
-from agp.interop._botorch_lists import joint_posterior, sampler_of_each
+from agp.interop._botorch_lists import each_wrapped, joint_posterior, sampler_of_each
 from agp.interop._botorch_paths import register_paths
 from agp.interop._botorch_posteriors import draws_of, posteriors_of
 
@@ -355,7 +355,7 @@ class BoTorchModelList(ModelList):
     """
 
     def __init__(self, *models: Any, draws: int = 16) -> None:
-        super().__init__(*(one if isinstance(one, Model) else BoTorchModel(one, draws=draws) for one in models))
+        super().__init__(*each_wrapped(models, lambda one: BoTorchModel(one, draws=draws)))
 
     @property
     def train_inputs(self) -> list[tuple[Tensor, ...]]:

@@ -159,7 +159,8 @@ def fit_regression(
     seed
         Seed for the random choice of rows.
     callbacks
-        Functions called with a `Progress` after each step of training. If a callback returns True, the fit ends.
+        Functions called with a `Progress` after each step of training. If a callback returns True or a text,
+        the reason, the fit ends.
     progress
         Show the progress, or append it to a log file; see `agp.train`.
     checkpoint
@@ -387,7 +388,7 @@ def fit_classification(
         Seed for the random choice of rows.
     callbacks
         Functions called with a `Progress` after each iteration of the search and after each posterior. If a callback
-        returns True, the fit ends.
+        returns True or a text, the reason, the fit ends.
     progress
         Show the progress, or append it to a log file; see `agp.train`.
     checkpoint

@@ -141,7 +141,8 @@ def fit(
     seed
         The seed for the minibatches.
     callbacks
-        Functions called with a `Progress` after each step. If a callback returns True, the training ends.
+        Functions called with a `Progress` after each step. If a callback returns True or a text, the training ends;
+        `Result.message` gives the text as the reason.
     progress
         Show the progress, or append it to a log file; see `agp.train`.
     draws, graphs

@@ -203,7 +203,7 @@ def fit_lbfgs(
         The seed for the restarts.
     callbacks
         Functions called with a `Progress` after each iteration; iterations are counted over all starts. If a function
-        returns True, the optimisation ends.
+        returns True or a text, the reason, the optimisation ends.
     progress
         Show the progress, or append it to a log file; see `agp.train`.
     weights, offset, noise

@@ -61,7 +61,8 @@ def train(
     seed
         The seed for the minibatches.
     callbacks
-        Functions called with a `Progress` after each step. If a callback returns True, the training ends.
+        Functions called with a `Progress` after each step. If a callback returns True or a text, the training ends;
+        `Result.message` gives the text as the reason.
     progress
         Show a bar for the whole training, with the time left (in a terminal, it needs the extra ``cli``). If standard
         error is not a terminal, a line a minute is written there. A path names a log file, to which such lines are

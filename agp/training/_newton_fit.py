@@ -57,7 +57,8 @@ def fit_newton(
     frozen
         One or several patterns for the names of leaves, or of single entries, that stay fixed.
     callbacks
-        Functions called with a `Progress` after each iteration. If a function returns True, the optimisation ends.
+        Functions called with a `Progress` after each iteration. If a function returns True or a text, the reason, the
+        optimisation ends.
     progress
         Show the progress, or append it to a log file; see `agp.train`.
     weights, offset, noise

@@ -35,13 +35,17 @@ class Progress(NamedTuple):
     """The time in seconds spent in steps so far, without callbacks."""
 
 
-Callback = Callable[[Progress], bool | None]
+Callback = Callable[[Progress], bool | str | None]
+"""A function that ends the training if it returns True, or a text: the reason, which `Result.message` then gives."""
 
 
 def call_all(callbacks: Iterable[Callback], seen: Progress, /) -> str:
-    """Call every callback; return the name of the first that returned True, in words, or an empty string."""
-    ended = [callback for callback in callbacks if callback(seen)]
-    return _name_callback(ended[0]) if ended else ""
+    """Call every callback; return the name and the reason of the first that ended the training, or an empty string."""
+    answers = [(callback, callback(seen)) for callback in callbacks]
+    for callback, answer in answers:
+        if answer:
+            return _name_callback(callback) + (f" ({answer})" if isinstance(answer, str) else "")
+    return ""
 
 
 def _name_callback(callback: Callback) -> str:

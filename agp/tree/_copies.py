@@ -13,8 +13,17 @@ T = TypeVar("T")
 
 
 def replace(model: T, new: Mapping[str, Any], /) -> T:
-    """Return a copy of the model with new nodes at the given paths. The empty path is the model itself."""
-    return _replace(model, new, "")
+    """Return a copy of the model with new nodes at the given paths. The empty path is the model itself.
+
+    Leaves that are tied to leaves of new nodes change too, unless they are in a new node themselves (`ties`).
+    """
+    found = _replace(model, new, "")
+    plan = plan_of(found) if is_branch(found) else None
+    if plan is None or not plan.followers:
+        return found
+    within = tuple(f"{path}." if path else "" for path in new)
+    follow = {x: leader for x, leader in plan.followers.items() if leader.startswith(within) > x.startswith(within)}
+    return _with_followers(found, follow)
 
 
 def _replace(x: Any, new: Mapping[str, Any], path: str) -> Any:
@@ -53,19 +62,24 @@ def equalise(model: T) -> T:
     ValueError
         If the leaves differ in shape.
     """
-    plan = plan_of(model)
-    if not plan.followers:
+    return _with_followers(model, plan_of(model).followers)
+
+
+def _with_followers(model: T, followers: Mapping[str, str]) -> T:
+    """Return a copy in which each of the named leaves has the value of another leaf."""
+    if not followers:
         return model
+    plan = plan_of(model)
     nodes = plan.nodes(model)
     values = {name: vars(nodes[place])[field.name] for name, place, field in plan.leaves.values()}
-    for name, leader in plan.followers.items():
+    for name, leader in followers.items():
         first, other = (tuple(getattr(values[x], "shape", ())) for x in (leader, name))
         if first != other:
             raise ValueError(
                 f"{leader} has the shape {first}, but {name}, a parameter of the same object, has the shape {other}; "
                 "use different objects for different columns."
             )
-    return plan.with_leaves(model, {name: values[leader] for name, leader in plan.followers.items()})
+    return plan.with_leaves(model, {name: values[leader] for name, leader in followers.items()})
 
 
 def with_defaults(model: T, **start: Any) -> T:

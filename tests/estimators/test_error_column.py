@@ -163,7 +163,7 @@ BAD = {
     "missing": (
         {},
         TABLE.assign(se=np.where(AT_3, np.nan, ERROR)),
-        "noise contains NaN in row 3; correct these",
+        r"\(error_column\) contains NaN in row 3; correct these",
     ),
     "text": ({}, TABLE.assign(se="large"), r"the column 'se' of X \(error_column\) holds the text 'large'; pass num"),
     "likelihood": ({"likelihood": "student-t"}, TABLE, "noise is given, but likelihood='student-t' does not use it"),
@@ -213,6 +213,8 @@ def test_messages_name_the_argument_and_the_row():
         model.fit(INPUTS, Y, noise=bad)
     with pytest.raises(ValueError, match="noise contains infinity in row 4; correct these entries"):
         model.fit(INPUTS, Y, noise=np.where(np.arange(N) == 4, np.inf, ERROR))
+    with pytest.raises(ValueError, match=r"the column 'se' of X \(error_column\) contains NaN in row 4; correct these"):
+        clone(BY_COLUMN).fit(TABLE.assign(se=np.where(np.arange(N) == 4, np.nan, ERROR)), Y)
     with pytest.raises(ValueError, match="sample_weight contains NaN in row 4; correct these entries"):
         model.fit(INPUTS, Y, sample_weight=np.where(np.arange(N) == 4, np.nan, 1.0))
 

@@ -214,6 +214,11 @@ def test_fantasies_of_different_outputs_are_independent(name):
     assert again.posterior(JOINT[:, :1]).mean.shape == (3, *model.posterior(JOINT[:, :1]).mean.shape)
 
 
+def test_a_list_of_models_is_refused():
+    with pytest.raises(TypeError, match=r"write BoTorchModelList\(\*models\)"):
+        BoTorchModelList([BoTorchModel(mixture(PAIR[:, 0]), draws=3)])
+
+
 def test_different_numbers_of_draws_are_refused():
     model = BoTorchModelList(BoTorchModel(mixture(PAIR[:, 0]), draws=3), BoTorchModel(mixture(PAIR[:, 1]), draws=4))
     with pytest.raises(ValueError, match=r"averages.* 3 and 4 draws.*draws="):

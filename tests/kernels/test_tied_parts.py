@@ -185,6 +185,16 @@ def test_new_values_reach_all_occurrences():
     assert_equal(moved)
 
 
+def test_new_nodes_reach_all_occurrences():
+    model = agp.GPR.from_data(X, Y, kernel=in_sum_and_product())
+    new = dataclasses.replace(model.kernel.parts[1], lengthscale=np.asarray([3.0, 4.0]))
+    moved = tree.replace(model, {"kernel.parts.0.parts.0": new})
+    assert tree.followers(moved) == tree.followers(model)
+    assert_equal(moved)
+    own = tree.replace(model, {"kernel.parts.1": new}).kernel.parts  # a follower of its own, until the next training
+    np.testing.assert_array_equal(own[1].lengthscale, new.lengthscale)
+
+
 def test_separate_objects_are_separate():
     for kernel in (agp.RBF() * Linear() + agp.RBF(), agp.RBF() + agp.RBF(), agp.RBF() + 2.0 * agp.RBF()):
         assert not tree.followers(agp.GPR.from_data(X, Y, kernel=kernel))
