@@ -167,7 +167,7 @@ WIDE = {
 }
 
 
-LONG = ("nearly zero", "counts in two clusters", "a huge count", "one outlier, latent noise")
+LONG = ("rare, latent noise", "nearly zero", "counts in two clusters", "a huge count", "one outlier, latent noise")
 
 
 @pytest.mark.filterwarnings("ignore:.*was not at its optimum:agp.errors.RepairWarning")  # of noise that varies

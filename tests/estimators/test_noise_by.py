@@ -242,7 +242,7 @@ def test_tables_and_arrays_give_the_same_model(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["auto", "sgpr", "nngp"])
+@pytest.mark.parametrize("method", [*(pytest.param(x, marks=pytest.mark.long) for x in ("auto", "nngp")), "sgpr"])
 def test_many_rows(method):
     table, y, _, _ = sampled(8, (4000, 300, 200), (0.2, 1.0, 0.05))
     found = GPRegressor(noise_by="site", method=method, **QUICK).fit(table, y)

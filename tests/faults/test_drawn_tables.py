@@ -12,7 +12,7 @@ from drawn_tables import MAX_DEVIATION, MAX_MEAN, Verdict, judge_drawn_table, me
 from table_strategies import DOORS, tables
 
 CHECKED = settings(
-    max_examples=100, derandomize=True, deadline=None, suppress_health_check=[*HealthCheck], database=None
+    max_examples=40, derandomize=True, deadline=None, suppress_health_check=[*HealthCheck], database=None
 )
 
 

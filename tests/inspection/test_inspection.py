@@ -197,7 +197,7 @@ def test_effects_of_dates_and_texts_of_numbers_lie_on_a_grid(kind, library):
     y = np.arange(120) / 60.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ColumnWarning)
-        model = GPRegressor(kernel="linear", max_steps=20, random_state=0).fit(frame, y)
+        model = GPRegressor(kernel="linear", hyperparameters="mode", max_steps=20, random_state=0).fit(frame, y)
     effect = partial_dependence(model, frame, "c")
     assert (effect.values.dtype.kind, effect.is_number, len(effect.values)) == (dtype, True, 25)
     positions = (

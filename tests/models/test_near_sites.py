@@ -223,8 +223,10 @@ def exact_posterior(model, y):
     return f, prior, np.exp(np.stack(logs, axis=1))
 
 
-@pytest.mark.parametrize("rows", [2, 3])
-@pytest.mark.parametrize("likelihood", ["bernoulli", "poisson"])
+@pytest.mark.parametrize(
+    ("likelihood", "rows"),
+    [("bernoulli", 2), ("bernoulli", 3), ("poisson", 2), pytest.param("poisson", 3, marks=pytest.mark.long)],
+)
 def test_small_problems_agree_with_quadrature(likelihood, rows):
     X, y = data(likelihood, rows, seed=1)
     model = stepped(blank(likelihood, X), X, y, 100)

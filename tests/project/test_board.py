@@ -308,7 +308,7 @@ def run(tmp_path, *options):
     return board.main(["run", "--out", str(tmp_path / "out"), "--tables", "disease-progression", *options])
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make test-board` runs it
 def test_cells_from_start_to_page(tmp_path, capsys):
     assert run(tmp_path, "--sides", "mean", "agp", "--small") == 0
     said = capsys.readouterr().out
@@ -339,7 +339,7 @@ def processes():
     return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make test-board` runs it
 def test_a_killed_run_goes_on_where_it_ended(tmp_path):
     command = [sys.executable, str(ROOT / "asv_benchmarks" / "board.py"), "run", "--out", str(tmp_path / "out")]
     command += ["--tables", "disease-progression", "--sides", "mean", "--jobs", "1"]
@@ -364,7 +364,7 @@ def test_a_killed_run_goes_on_where_it_ended(tmp_path):
     assert all((tmp_path / "out" / name).read_bytes() == was for name, was in done.items())
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make test-board` runs it
 def test_a_cell_beyond_its_limit_is_stopped_and_repeated_with_a_higher_limit(tmp_path, capsys):
     assert run(tmp_path, "--sides", "agp", "--small", "--limit", "1") == 1
     assert re.search(r"agp: FAILED, stopped after \d s of (CPU|elapsed) time", capsys.readouterr().out)
@@ -378,7 +378,7 @@ def test_a_cell_beyond_its_limit_is_stopped_and_repeated_with_a_higher_limit(tmp
     assert run(tmp_path, "--sides", "agp", "--small", "--limit", "300") == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make test-board` runs it
 def test_other_splits_are_not_tried_if_the_first_was_stopped(tmp_path, capsys):
     assert run(tmp_path, "--sides", "agp", "--limit", "1", "--jobs", "1") == 1
     said = capsys.readouterr().out
@@ -386,7 +386,7 @@ def test_other_splits_are_not_tried_if_the_first_was_stopped(tmp_path, capsys):
     assert said.count("agp: FAILED, not tried, as split 0 was stopped after 1 s of CPU time") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make test-board` runs it
 def test_results_of_another_commit_are_measured_again(tmp_path, capsys):
     assert run(tmp_path, "--sides", "agp", "mean", "--small") == 0
     path = tmp_path / "out" / "disease-progression.0.agp.json"
@@ -398,7 +398,7 @@ def test_results_of_another_commit_are_measured_again(tmp_path, capsys):
         run(tmp_path, "--sides", "agp")
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make test-board` runs it
 def test_ctrl_c_leaves_no_result_of_the_cells_that_were_running(tmp_path):
     command = [sys.executable, str(ROOT / "asv_benchmarks" / "board.py"), "run", "--out", str(tmp_path / "out")]
     command += ["--tables", "handwritten-digits", "--sides", "agp"]

@@ -256,7 +256,7 @@ def test_it_learns_and_says_what_it_did(classes):
     assert len(averaged) == len(found.kernel.split(", "))
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_inducing_inputs(classes, monkeypatch):
     monkeypatch.setattr(_class_fit, "LEAST", 16)
     X, y = labels(classes, rows=700)
