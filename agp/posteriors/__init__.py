@@ -63,5 +63,6 @@ from agp.posteriors._orthogonal import OrthogonalState
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import RelaxedFactor
 from agp.posteriors._relaxed_orthogonal import RelaxedGroupsFactor
+from agp.posteriors._site_form import GrowingSiteForm
 from agp.posteriors._sites import GuardedSums, KeepsSums, Sums, limit_sites, safeguarded_step, sums_of
 from agp.posteriors._start import find_posterior, start_of

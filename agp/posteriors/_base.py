@@ -321,6 +321,13 @@ class FollowsInverse(ABC):
             current = tree.with_leaves(current, {name: factor})
         return current
 
+    def reinverted(self, Kuu: Array, /) -> Self:
+        """Return a copy with accurate factors, given the model's matrix [M, M]; iterations start from the old ones."""
+        current = self
+        for name in self.inverse_factors:
+            current = tree.with_leaves(current, {name: current._invert_from(Kuu, name, getattr(current, name))})
+        return current
+
     def _invert_from(self, Kuu: Array, name: str, start: Array) -> Array:
         """Return the named factor, iterated from `start` [..., M, M] to a residual of at most `EXACT_TOLERANCE`."""
         return tree.with_leaves(self, {name: start}).invert(Kuu, name, tolerance=EXACT_TOLERANCE).factor

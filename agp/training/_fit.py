@@ -31,7 +31,16 @@ from agp.training._objective import inner_updates, why_not_lbfgs
 from agp.training._progress import Level, Shown, expected_steps, track
 from agp.training._result import Callback, ModelType, Progress, Result
 from agp.training._resume import checkpoint_exists, load_trace
-from agp.training._stages import Clock, FitResult, by_lbfgs, ending_of, limit_of_steps, resume_training, with_message
+from agp.training._stages import (
+    Clock,
+    FitResult,
+    by_lbfgs,
+    ending_of,
+    limit_of_steps,
+    moves_any,
+    resume_training,
+    with_message,
+)
 from agp.updates import Adam, MovesLeaves, Update
 
 BATCH_ROWS = 1024
@@ -198,7 +207,7 @@ def fit(
     settings: dict[str, Any] = {"callbacks": [clock], "seed": seed}
     settings |= {"weights": weights, "offset": offset, "noise": noise}
     launched: dict[str, Any] = {"draws": draws, "graphs": graphs}
-    inner = [update for update in inner_updates(model, memory) if not _moves_any(update, model, kept)]
+    inner = [update for update in inner_updates(model, memory) if not moves_any(update, model, kept)]
     limit = None if max_steps is None else check_whole("max_steps", max_steps)
     with track(progress) as tracker, tracker.inside(max_seconds=budget) as level:
         judge_bounds(tracker, model, data)
@@ -336,11 +345,6 @@ def _check_frozen(model: Any, frozen: str | Iterable[str], updates: Any) -> tupl
     if kept:
         Adam(frozen=kept).init(model)
     return kept
-
-
-def _moves_any(update: Any, model: Any, kept: tuple[str, ...]) -> bool:
-    wholes = [tree.whole_pattern(pattern) for pattern in kept]
-    return any(tree.matches(name, whole) for name in update.moves(model).leaves for whole in wholes)
 
 
 def _plan_of(updates: Any, kept: tuple[str, ...], gradient: GradientMode, memory: Any) -> Callable[..., list[Update]]:

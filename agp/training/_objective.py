@@ -91,8 +91,12 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
 
 def has_optimal_posterior(likelihood: Likelihood, /) -> bool:
     """Return whether `OptimalPosterior` suits a likelihood; for Gaussian noise, a single step does the same."""
-    sampled = likelihood.draws(generator(0), 1, likelihood.latents(1))
-    return not (likelihood.quadratic or likelihood.slopes_vanish or likelihood.labels or sampled)
+    return not (likelihood.quadratic or likelihood.slopes_vanish or likelihood.labels or is_sampled(likelihood))
+
+
+def is_sampled(likelihood: Likelihood, /) -> bool:
+    """Return whether a likelihood uses Monte Carlo estimates."""
+    return bool(likelihood.draws(generator(0), 1, likelihood.latents(1)))
 
 
 def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:

@@ -4,26 +4,29 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from agp import tree
-from agp.backend import Array
+from agp.backend import Array, backend_of
 from agp.bounds import Batch
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NotPositiveDefiniteError
 from agp.gradient import unfrozen
 from agp.inducing import Inducing
 from agp.repairs import collect_reports, outside
-from agp.training._begun import observations_of, recipe
+from agp.training._begun import initial_state, observations_of, recipe
 from agp.training._lbfgs import Gain, PredictedGain, fit_lbfgs
 from agp.training._loop import train
-from agp.training._objective import closed_form_leaves, moves_posteriors
+from agp.training._objective import closed_form_leaves, is_sampled, moves_posteriors
 from agp.training._result import Callback, ModelType, Progress, Result, call_all
-from agp.updates import OptimalPosterior, Update, unexplained_nats
+from agp.updates import OptimalPosterior, OptimalPseudoObservations, Update, apply_updates, unexplained_nats
 
 FIRST_STEPS = 200
 """The number of steps of `recipe` before L-BFGS, if L-BFGS moves a q(u)."""
+ROUNDS = 4
+"""The maximum number of searches by L-BFGS, if the pseudo-observations of q(u) are optimised in turn."""
 LOSS = 0.002
 """Inducing inputs move if `agp.updates.unexplained_nats` exceeds this many nats per datum."""
 
@@ -89,6 +92,20 @@ class _Stages:
                 found = replace(found, converged=True, message="the line search finds no further gain above rounding")
         return replace(found, converged=found.converged or self.rule.converged)
 
+    def in_turn(self, found: Any, matching: Update) -> Any:
+        """Run L-BFGS and the steps of pseudo-observations in turn, until both together gain less than the tolerance."""
+        least = self.tolerance * observations_of(self.data)
+        for _ in range(ROUNDS):
+            before = self.bound(found)
+            found = self.run(replace(found, model=matched(found.model, self.data, matching)), few=False)
+            found = replace(found, model=matched(found.model, self.data, matching))
+            if not found.converged or self.bound(found) - before < least:
+                break
+        return found
+
+    def bound(self, found: Any) -> float:
+        return float(found.model._objective(self.data, memory=self.settings["memory"])[0])
+
     def finish(self, found: Any) -> FitResult[Any]:
         """Return the result of the last search."""
         ending = limit_of_steps(self.limit) if found.steps >= self.limit else found.message
@@ -113,15 +130,19 @@ def by_lbfgs(
     unless there are too few of them (`LOSS`), at the start or at the result. If they move, they are fixed again in a
     last search.
     """
-    X, y, found = data.X, data.y, Result(model, 0, 0.0)
+    X, y = data.X, data.y
     slow = moves_posteriors(model, inner)
+    matching = matching_update(model, how["frozen"]) if slow else None
+    found = Result(model if matching is None else matched(initial_state(model), data, matching), 0, 0.0)
     if slow:
         steps = min(FIRST_STEPS, limit)
-        found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
+        found = train(found.model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
         if found.steps < steps or steps == limit:
             return with_message(found, False, clock, ending_of(found, steps))
     stages, places = _Stages(data, limit, tolerance, clock, {**watched, **how, "inner": inner}), _places(model)
     free = set(unfrozen(model, how["frozen"])) - closed_form_leaves(model, inner) - set(places)
+    if matching is not None:
+        return stages.finish(stages.in_turn(found, matching))
     if not (free and any(isinstance(update, OptimalPosterior) for update in inner)):
         return stages.finish(stages.run(found, few=not (slow or places)))
     if not _lacks_inducing(model, data, inner, places):
@@ -130,6 +151,29 @@ def by_lbfgs(
             return stages.finish(found)
     found = stages.run(found, few=False)
     return stages.finish(stages.run(found, frozen=places, few=True) if found.converged else found)
+
+
+def matching_update(model: Any, frozen: Iterable[str]) -> OptimalPseudoObservations | None:
+    """Return the update for q(u) in the form of pseudo-observations, or None if it does not apply or q(u) is frozen."""
+    update, likelihood = OptimalPseudoObservations(), model.likelihood
+    if not update.applies(model) or likelihood.slopes_vanish or is_sampled(likelihood):
+        return None
+    return None if moves_any(update, model, frozen) else update
+
+
+def moves_any(update: Any, model: Any, patterns: Iterable[str]) -> bool:
+    """Return whether an update moves a leaf, or entries of a leaf, that one of the patterns matches."""
+    wholes = [tree.whole_pattern(pattern) for pattern in patterns]
+    return any(tree.matches(name, whole) for name in update.moves(model).leaves for whole in wholes)
+
+
+def matched(model: Any, data: Batch, update: Update) -> Any:
+    """Return the model after an update that needs no state."""
+    return backend_of(data.X).compile(partial(_applied, update))(model, data)
+
+
+def _applied(update: Update, model: Any, data: Batch) -> Any:
+    return apply_updates([update], model, data, [{}])[0]
 
 
 def _lacks_inducing(model: Any, data: Batch, inner: Sequence[Update], places: tuple[str, ...]) -> bool:

@@ -5,6 +5,7 @@ from agp.updates._base import Moved, MovesLeaves, Repeat, Update
 from agp.updates._inverse import InverseUpdate, Residual, Stopping, VarianceGap
 from agp.updates._natural import NaturalGradient, SiteStep
 from agp.updates._optimum import OptimalPosterior
+from agp.updates._pseudo_observations import OptimalPseudoObservations
 from agp.updates._renewals import ActionsUpdate, NeighboursUpdate, Normalise
 from agp.updates._schedules import Plateau, delayed, exponential, linear, stepped
 
@@ -19,6 +20,7 @@ __all__ = [
     "NeighboursUpdate",
     "Normalise",
     "OptimalPosterior",
+    "OptimalPseudoObservations",
     "Plateau",
     "Repeat",
     "Residual",
