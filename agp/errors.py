@@ -110,6 +110,11 @@ def _plain(name: Any) -> str:
     return str(name).casefold().translate(dict.fromkeys(map(ord, "_- ")))
 
 
+def is_same_name(given: Any, name: str) -> bool:
+    """Whether names are equal up to case, blanks and separators."""
+    return isinstance(given, str) and _plain(given) == _plain(name)
+
+
 def name_remedy(given: Any, known: Iterable[Any], listing: str = "choose from") -> str:
     """Return the end of a message about an unknown name: similar names or, if there are none, the known names.
 

@@ -25,7 +25,7 @@ from agp.cli._predict import Asked, answers, check_table_output, score_predictio
 from agp.cli._terminal import ERRORS, FRACTION, add_command, in_shell, one_of, print_table, say
 from agp.errors import count_of
 from agp.kernels import kernel_or_auto
-from agp.methods import METHODS
+from agp.methods import METHODS, unknown_method_message
 from agp.training import Piece, Score, Tracker
 
 HELP = """usage: agp compare [TABLE --target COLUMN] [options]
@@ -71,7 +71,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("table", nargs="?")
     parser.add_argument("--target", action="append", default=[])
     add_training_options(parser)
-    parser.add_argument("--method", type=one_of("method", ("auto", *METHODS)), **several)
+    parser.add_argument("--method", type=one_of("method", ("auto", *METHODS), unknown_method_message), **several)
     parser.add_argument("--backend", **several)
     parser.add_argument("--dtype", type=one_of("dtype", ("float64", "float32")), **several)
     parser.add_argument("--test-share", type=FRACTION, default=0.2)

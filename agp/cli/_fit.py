@@ -30,7 +30,7 @@ from agp.io import check_writable
 from agp.kernels import kernel_or_auto
 from agp.likelihoods import LIKELIHOODS as NUMERIC
 from agp.likelihoods import TRANSFORMS
-from agp.methods import METHODS, OUTPUTS
+from agp.methods import METHODS, OUTPUTS, unknown_method_message
 from agp.selection import HYPERPARAMETERS, REGRESSION_METHODS
 from agp.tables import (
     CATEGORY,
@@ -114,7 +114,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--out", type=Path, required=True)
     add_training_options(parser)
     parser.add_argument("--test-share", type=SHARE, default=0.0)
-    parser.add_argument("--method", type=one_of("method", ("auto", *METHODS)), default="auto")
+    parser.add_argument("--method", type=one_of("method", ("auto", *METHODS), unknown_method_message), default="auto")
     parser.add_argument("--hyperparameters", type=one_of("hyperparameters", HYPERPARAMETERS), default="auto")
     parser.add_argument("--outputs", type=one_of("outputs", OUTPUTS))
     parser.add_argument("--scheduler")

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -77,13 +78,13 @@ def option(convert: Callable[[str], Any], expected: str, valid: Callable[[Any], 
     return read
 
 
-def one_of(what: str, names: Iterable[str]) -> Any:
-    """Return an argparse type for one of several names."""
-    known = [*names]
+def one_of(what: str, names: Iterable[str], explain: Callable[[str, list[str]], str] | None = None) -> Any:
+    """Return an argparse type for one of several names. `explain` returns the message about another name."""
+    known, explain = [*names], explain or partial(unknown_name_message, what)
 
     def read(text: str) -> str:
         if text not in known:
-            raise argparse.ArgumentTypeError(unknown_name_message(what, text, known).removesuffix("."))
+            raise argparse.ArgumentTypeError(explain(text, known).removesuffix("."))
         return text
 
     return read

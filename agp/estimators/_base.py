@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from agp.backend import Array, asarray_like, backend_of
 from agp.checks import check_whole
-from agp.errors import count_of, unknown_name_message
+from agp.errors import count_of
 from agp.estimators._arrays import is_foreign, resolve_seed
 from agp.estimators._description import describe, learned_html
 from agp.estimators._encoding import Encoder
@@ -33,7 +33,7 @@ from agp.inducing import distinct_rows
 from agp.inspection import column_names
 from agp.kernels import count_levels, kernel_or_auto
 from agp.likelihoods import Likelihood, Transform
-from agp.methods import METHODS, Method, build
+from agp.methods import METHODS, Method, build, unknown_method_message
 from agp.models import Model, valid_data
 from agp.predictors import Imputations, Predictor
 from agp.selection import Candidate, select_kernel
@@ -174,7 +174,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if self.method == "auto":
             return "wsvgp" if parts or backend_of(data.X).is_lazy else self._usual_method(data)
         if self.method not in METHODS:
-            raise ValueError(unknown_name_message("method", self.method, ["auto", *known]))
+            raise ValueError(unknown_method_message(self.method, ["auto", *known]))
         if self.method not in known:
             raise ValueError(
                 f"the method {self.method} is only for regression; use auto, or one of {', '.join(known)}."
@@ -419,7 +419,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         In data frames, dates and times become days since 1970-01-01, and durations become days. A categorical column
         becomes a column with the codes of its values, which are 0, 1, ..., or -1 for a value unseen in training. For
         deep models, it becomes columns of 0 and 1, one for each value, and NaN for an unseen value. Missing numbers are
-        imputed. A missing number in a column that had none in training becomes NaN.
+        imputed if `missing` is "impute". A missing number in a column that had none in training then becomes NaN.
         """
         return self._prepare_inputs(X)[0]
 

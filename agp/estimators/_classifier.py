@@ -25,6 +25,7 @@ from agp.estimators._parts import OfParts, fit_part
 from agp.estimators._validation import check_each_row, check_lengths, explain_refusals
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import Method
+from agp.predictors import Predictor
 from agp.repairs import outside, public
 from agp.selection import fit_classification
 from agp.tables import category_order, missing_rows
@@ -218,6 +219,11 @@ class GPClassifier(ClassifierMixin, Distribution):
 
     def _check_takes_noise(self) -> None:
         raise ValueError("noise is given, but classification does not use it; leave it out.")
+
+    def _without_noise(self, predictor: Predictor) -> Predictor:  # noqa: ARG002 - an override
+        raise ValueError(
+            "observed is False, but labels are predicted; for the function, use predictor_.predict(model_inputs(X))."
+        )
 
     def _check_takes_exposure(self) -> None:
         raise ValueError("exposure is given, but classification does not use it; leave it out.")

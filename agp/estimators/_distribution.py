@@ -10,7 +10,7 @@ from agp.checks import check_level, check_levels, check_whole
 from agp.errors import explain_call
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
-from agp.estimators._error_column import split_errors
+from agp.estimators._error_column import NOISE, split_errors
 from agp.estimators._observations import noise_variances, row_numbers
 from agp.likelihoods import Gaussian, LatentNoiseGaussian
 from agp.predictors import Predictor
@@ -23,7 +23,13 @@ class Distribution(GPEstimator):
 
     @public(repairs=False, ignore=None)
     def predict_quantiles(
-        self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), exposure: Any = None, noise: Any = None
+        self,
+        X: Any,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        exposure: Any = None,
+        noise: Any = None,
+        *,
+        observed: bool = True,
     ) -> Any:
         """Return quantiles of new observations [N, Q], or [N, K, Q] for several targets.
 
@@ -40,13 +46,17 @@ class Distribution(GPEstimator):
         noise
             Known noise variances [N] of the observations, in squared units of the targets, which are added to the
             trained noise variance of a Gaussian likelihood. None means 0.
+        observed
+            If false, return the quantiles of the function without noise, as `GPRegressor.predict` defines it.
         """
-        at = self._predictor_at(X, exposure, noise)
+        at = self._predictor_at(X, exposure, noise, observed=observed)
         found, host = at.predictor.quantile(at.X, check_levels(quantiles, "quantiles"), **at.known), at.host
         return self._reshape_targets(backend_of(found).xp.permute_dims(found, (1, 2, 0)), host=host)
 
     @explain_call
-    def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None, noise: Any = None) -> Any:
+    def predict_interval(
+        self, X: Any, level: float = 0.9, exposure: Any = None, noise: Any = None, *, observed: bool = True
+    ) -> Any:
         """Return the ends of intervals that contain an observation with probability `level`, as an array [N, 2].
 
         The array is [N, K, 2] for several targets. An observation is as likely to lie below the interval as above it.
@@ -54,7 +64,8 @@ class Distribution(GPEstimator):
         `predict_quantiles`.
         """
         level = check_level(level)
-        return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure, noise)
+        ends = 0.5 * (1.0 - level), 0.5 * (1.0 + level)
+        return self.predict_quantiles(X, ends, exposure, noise, observed=observed)
 
     @public(repairs=False, ignore=None)
     def log_density(self, X: Any, y: Any, exposure: Any = None, noise: Any = None) -> Any:
@@ -120,12 +131,27 @@ class Distribution(GPEstimator):
     def _check_takes_noise(self) -> None:
         """Raise ValueError unless the likelihood supports known noise variances."""
 
-    def _predictor_at(self, X: Any, exposure: Any = None, noise: Any = None) -> "At":
-        """Return a predictor of observations with the inputs, offsets and noise variances of the rows X."""
+    @abstractmethod
+    def _without_noise(self, predictor: Predictor) -> Predictor:
+        """Return the predictor whose observations are the function without noise. Raise ValueError for labels."""
+
+    def _predictor_at(self, X: Any, exposure: Any = None, noise: Any = None, *, observed: bool = True) -> "At":
+        """Return a predictor of observations with the inputs, offsets and noise variances of the rows X.
+
+        If `observed` is false, its observations are the function without noise.
+        """
         self._check_fitted()
-        name = "noise"
+        if observed not in (True, False):
+            raise TypeError(f"observed is {observed!r}, but must be True or False.")
+        names: Sequence[str] = NOISE
         if vars(self).get("error_column") is not None:
-            X, noise, name = split_errors(self, X, noise, training=False)
+            X, noise, names = split_errors(self, X, noise, training=False)
+        if not observed:
+            if noise is not None and names is NOISE:
+                raise ValueError(
+                    "noise is given, but observed is False, for the function without noise; leave one of them out."
+                )
+            noise = None
         A, host = self._prepare_inputs(X)
         predictor, xp = self.predictor_, backend_of(A).xp
         offset = None
@@ -135,11 +161,11 @@ class Distribution(GPEstimator):
             offset = xp.log(exposures)
         if noise is not None:
             self._check_takes_noise()
-            noise = noise_variances(noise, A, predictor.outputs, name=name)
+            noise = noise_variances(noise, A, predictor.outputs, names=names)
         known = {"offset": offset, "noise": noise}
         if host and "columns_" in vars(self) and bool(xp.any(xp.isnan(A))):
             predictor = self._with_imputations(predictor)
-        return At(predictor, A, known, host)
+        return At(predictor if observed else self._without_noise(predictor), A, known, host)
 
 
 class At(NamedTuple):

@@ -119,8 +119,8 @@ def _plain(name: str, value: Any) -> Any:
         return value is True
     if name == "dtype" and value is not None and not isinstance(value, str):
         return str(value).rpartition(".")[2].rstrip("'>")  # numpy.float32, torch.float64, ...
-    if isinstance(value, (list, tuple)) and all(type(name) is str for name in value):
-        return list(value)
+    if isinstance(value, (list, tuple)) and all(type(_scalar(name)) in (int, str) for name in value):
+        return [_scalar(name) for name in value]
     if name == "priors" and isinstance(value, Mapping):
         return encode_priors(value)
     if name == "class_weight" and isinstance(value, Mapping):  # keys of JSON are text, but labels may be numbers

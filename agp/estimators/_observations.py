@@ -1,5 +1,6 @@
 """The training data of an estimator: rows, targets, and what is known of the rows."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,15 +110,22 @@ def score_weights(given: Any, X: Any) -> Any:
     return numbers
 
 
-def noise_variances(given: Any, X: Array, targets: int, *, unused: Any = None, name: str = "noise") -> Array | None:
+def noise_variances(
+    given: Any, X: Array, targets: int, *, unused: Any = None, names: Sequence[str] = ("noise",)
+) -> Array | None:
     """Convert noise variances [N] or [N, K] to columns with the library and dtype of X; return None if none are given.
 
-    Those of `unused` targets [N, K] may be NaN. Raise ValueError if the array has a wrong shape, or another number is
-    negative or not finite.
+    Those of `unused` targets [N, K] may be NaN. Messages use `names`: one for all variances, or one for each of K
+    columns. Raise ValueError if the array has a wrong shape, or another number is negative or not finite.
     """
     if given is None:
         return None
-    numbers = _host_numbers(name, given, X, unused=unused)
+    if len(names) == 1:
+        numbers = _host_numbers(names[0], given, X, unused=unused)
+    else:
+        unused_of = [None if unused is None else unused[:, [k]] for k in range(len(names))]
+        columns = [_host_numbers(name, given[:, k], X, unused=unused_of[k]) for k, name in enumerate(names)]
+        numbers = np.stack(columns, axis=1)
     if numbers.ndim > 2 or (numbers.ndim == 2 and numbers.shape[1] not in (1, targets)):
         shapes = "[N]" if targets == 1 else f"[N] or [N, {targets}]"
         raise ValueError(

@@ -13,7 +13,7 @@ from agp.estimators._arrays import as_output, on_host, resolve_seed
 from agp.estimators._base import all_or_nothing
 from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import joint_covariance
-from agp.estimators._error_column import split_errors
+from agp.estimators._error_column import NOISE, check_columns_of_targets, split_errors
 from agp.estimators._inputs import convert_training_inputs
 from agp.estimators._noise_groups import (
     check_noise_by,
@@ -128,9 +128,10 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         `max_steps` then limits each of up to four fits.
     error_column
         The name of a column or, for arrays, its number, that contains the standard deviation of the measurement error
-        of each target, in the unit of the targets, as in ``agp fit --noise``. This column is no input, and the numbers
-        of other parameters count the columns without it. Its squares are the `noise` of `fit`, `partial_fit` and all
-        predictions. Rows that are predicted may lack the column; predictions are then without measurement error.
+        of each target, in the unit of the targets, as in ``agp fit --noise``; for several targets, a list with the
+        column of each. These columns are no inputs, and the numbers of other parameters count the columns without them.
+        Their squares are the `noise` of `fit`, `partial_fit` and all predictions. Rows that are predicted may lack
+        columns; predictions are then without measurement error.
     missing_targets
         How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as unobserved. Rows without any observed
         target are left out; rows with only some observed targets require a variational method.
@@ -220,7 +221,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
     likelihood: Any = "gaussian"
     target_transform: str | None = "auto"
     noise_by: str | int | None = None
-    error_column: str | int | None = None
+    error_column: str | int | list | tuple | None = None
     missing_targets: str = "refuse"
     hyperparameters: str = "auto"
     store_data: bool = True
@@ -314,7 +315,14 @@ class GPRegressor(RegressorMixin, TransformedTargets):
 
     @public(repairs=False, ignore=None)
     def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False, exposure: Any = None, noise: Any = None
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        exposure: Any = None,
+        noise: Any = None,
+        *,
+        observed: bool = True,
     ) -> Any:
         """Return the means [N] or [N, K] of new observations at X [N, D].
 
@@ -332,35 +340,23 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         noise
             Known noise variances [N] or [N, K] of the observations, in squared units of the targets, which are added to
             the trained noise variance of a Gaussian likelihood. None means 0.
+        observed
+            If false, the results are those of the function without noise, which `sample_y` draws: the latent function
+            of the likelihood or, if the targets are transformed, this function in the unit of the targets. For Gaussian
+            and Student-t noise, it is in the unit of the targets; for counts, it is the logarithm of the rate.
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov are both true; set at most one of them.")
-        predictor, A, known, host = self._predictor_at(X, exposure, noise)
+        predictor, A, known, host = self._predictor_at(X, exposure, noise, observed=observed)
         if not (return_std or return_cov):
             return self._reshape_targets(predictor.predict_mean(A, observed=True, **known), host=host)
         mean, variance = predictor.predict(A, observed=True, **known)
         found = self._reshape_targets(mean, host=host)
         if return_cov:
-            covariance = joint_covariance(predictor, A, mean, variance)
+            covariance = joint_covariance(predictor, A, mean[:, : self._targets], variance[:, : self._targets])
             stacked = backend_of(covariance).xp.permute_dims(covariance, (1, 2, 0))
             return found, as_output(stacked[..., 0] if self._single else stacked, host=host)
         return found, self._reshape_targets(backend_of(variance).xp.sqrt(variance), host=host)
-
-    @public(repairs=False, ignore=None)
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
-        """Draw joint samples [N, n_samples] of the function at X [N, D], without noise.
-
-        For several targets, the shape is [N, K, n_samples]. The samples are those of the likelihood's latent function
-        or, if the targets are transformed, of this function in the unit of the targets. Deep models do not support this
-        method; use `sample` to draw observations, or `predictor_.sample_functions` to draw functions.
-        """
-        predictor, A, _, host = self._predictor_at(X)
-        seed = resolve_seed(random_state)
-        samples = predictor.sample(A, n_samples, seed=seed)
-        functions = self.model_.outputs // self.model_.likelihood.latents(1)  # later functions model the noise
-        samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
-        samples = samples if self.transform_ is None else self.transform_.inverse(samples)
-        return self._reshape_targets(samples, host=host)
 
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, noise: Any = None) -> float:
@@ -458,19 +454,21 @@ class GPRegressor(RegressorMixin, TransformedTargets):
             self._forget("transform_")
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        name = "noise"
+        names: Any = NOISE
         if self.error_column is not None:
-            X, noise, name = split_errors(self, X, noise, training=True)
+            X, noise, names = split_errors(self, X, noise, training=True)
         if exposure is not None:
             check_takes_exposure(self)
         if noise is not None:
             self._check_takes_noise()
         A = convert_training_inputs(self, X, reset=reset)
         targets = self._prepare_targets(y, A, reset=reset)
+        if self.error_column is not None:
+            check_columns_of_targets(self.error_column, targets.shape[1])
         weights = row_numbers("sample_weight", sample_weight, A)
         exposures = row_numbers("exposure", exposure, A, positive=True)
         unused = None if noise is None else unused_targets(self, targets, weights)
-        known = weights, exposures, noise_variances(noise, A, targets.shape[1], unused=unused, name=name)
+        known = weights, exposures, noise_variances(noise, A, targets.shape[1], unused=unused, names=names)
         whole = None if self._is_gaussian else self._likelihood_name
         data = Observations(A, targets, *known)
         data = rows_with_targets(data, ignore=self.missing_targets != "refuse", single=self._single, whole=whole)
@@ -487,4 +485,9 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         return as_columns(targets)
 
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
-        return as_output(x[:, 0, ...] if self._single else x, host=host)
+        return as_output(x[:, 0, ...] if self._single else x[:, : self._targets, ...], host=host)
+
+    @property
+    def _targets(self) -> int:
+        """The number of targets. Further functions model the noise."""
+        return self.model_.outputs // self.model_.likelihood.latents(1)

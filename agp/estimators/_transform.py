@@ -1,11 +1,14 @@
 """Targets that are modelled after a transform, but predicted in their own units."""
 
+import dataclasses
 import math
 from abc import abstractmethod
 from typing import Any
 
-from agp.backend import backend_of, to_numpy
-from agp.estimators._arrays import as_output
+import numpy as np
+
+from agp.backend import asarray_like, backend_of, to_numpy
+from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._distribution import Distribution
 from agp.estimators._observations import Observations
 from agp.estimators._saturation import largest_targets
@@ -16,11 +19,14 @@ from agp.likelihoods import (
     Log,
     LogNormal,
     Transform,
+    Transformed,
     YeoJohnson,
     with_transform,
 )
+from agp.predictors import Predictor
 from agp.repairs import public
 from agp.selection import transform_of
+from agp.tree import replace
 
 
 class TransformedTargets(Distribution):
@@ -76,6 +82,27 @@ class TransformedTargets(Distribution):
         inside = self.transform_.inverse(xp.zeros_like(targets))
         density = at.predictor.log_density(at.X, xp.where(outside, inside, targets), **at.known)
         return as_output(xp.where(outside[:, 0], xp.full_like(density, -math.inf), density), host=at.host)
+
+    @public(repairs=False, ignore=None)
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
+        """Draw joint samples [N, n_samples] of the function at X [N, D], without noise.
+
+        For several targets, the shape is [N, K, n_samples]. The samples are those of the likelihood's latent function
+        or, if the targets are transformed, of this function in the unit of the targets. Deep models do not support this
+        method; use `sample` to draw observations, or `predictor_.sample_functions` to draw functions.
+        """
+        predictor, A, _, host = self._predictor_at(X)
+        seed = resolve_seed(random_state)
+        samples = predictor.sample(A, n_samples, seed=seed)
+        samples = backend_of(samples).xp.permute_dims(samples, (1, 2, 0))
+        samples = samples if self.transform_ is None else self.transform_.inverse(samples)
+        return self._reshape_targets(samples, host=host)
+
+    def _without_noise(self, predictor: Predictor) -> Predictor:
+        likelihood, function = predictor.likelihood, Gaussian(asarray_like(np.zeros(()), predictor.reference[1]))
+        if self.transform_ is not None and isinstance(likelihood, Transformed):
+            function = replace(likelihood, {likelihood.gaussian_name: function})
+        return dataclasses.replace(predictor, likelihood=function, saturation=None, level_noise=None)
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
         return with_transform(trained, self.transform_)  # type: ignore[arg-type]

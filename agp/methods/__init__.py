@@ -7,5 +7,5 @@ __all__ = ["Method", "register"]
 
 # for other subpackages
 from agp.methods._record import LAYERS, OUTPUTS
-from agp.methods._registry import build, load_plugins, updates_of
+from agp.methods._registry import build, load_plugins, unknown_method_message, updates_of
 from agp.methods._table import METHODS

@@ -2,11 +2,11 @@
 
 import importlib.metadata
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agp.backend import Array
-from agp.errors import unknown_name_message
+from agp.errors import is_same_name, join_words, quote, unknown_name_message
 from agp.io import SOURCES, known_classes
 from agp.kernels import Kernel, parse_kernel
 from agp.likelihoods import Likelihood
@@ -65,6 +65,23 @@ def _all_classes() -> Iterator[type[Any]]:
 SOURCES.append(_all_classes)
 
 
+def unknown_method_message(given: Any, known: Iterable[str]) -> str:
+    """Return a sentence about an unknown method: it names the methods of the class of this name, or similar names.
+
+    The sentence ends as "the methods of CaGP are cagp-opt and cagp-cg." or "did you mean 'sgpr'?".
+    """
+    names = [*known]
+    by_class: dict[str, list[str]] = {}
+    for name in names:
+        if name in METHODS:
+            by_class.setdefault(METHODS[name].model.__name__, []).append(name)
+    model = next((one for one in by_class if is_same_name(given, one)), None)
+    if model is None or any(is_same_name(given, name) for name in names):
+        return unknown_name_message("method", given, names)
+    methods, are = ("methods", "are") if len(by_class[model]) > 1 else ("method", "is")
+    return f"unknown method {quote(given)}; the {methods} of {model} {are} {join_words(by_class[model])}."
+
+
 def build(
     method: str,
     X: Array,
@@ -87,7 +104,7 @@ def build(
     if unknown := options.keys() - set(OPTIONS):
         raise TypeError(unknown_name_message("argument", min(unknown), OPTIONS))
     if method not in METHODS:
-        raise ValueError(unknown_name_message("method", method, METHODS))
+        raise ValueError(unknown_method_message(method, METHODS))
     record = METHODS[method]
     kernel = parse_kernel(kernel) if isinstance(kernel, str) else kernel
     given = {name: x for name, x in options.items() if x is not None and name in record.takes}

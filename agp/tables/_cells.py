@@ -213,8 +213,8 @@ def level_of(cell: Any, /) -> str:
 def plain_column(series: Any) -> Column:
     """Return a narwhals series as a column whose type narwhals knows.
 
-    Times with a zone are converted to UTC if need be, and sparse columns become dense. Raise ColumnError for types that
-    are neither numbers nor text nor times, such as periods and complex numbers.
+    Times with a zone are converted to UTC if need be, periods of pandas become their starts, and sparse columns become
+    dense. Raise ColumnError for types that are neither numbers nor text nor times, such as complex numbers.
     """
     if series.dtype == nw.Categorical and series.implementation.is_pyarrow():
         import pyarrow as pa
@@ -228,6 +228,8 @@ def plain_column(series: Any) -> Column:
     if series.implementation.is_pandas_like():
         if native.dtype.kind == "M":  # narwhals does not understand the names of all time zones
             return Column(nw.from_native(native.dt.tz_convert("UTC"), series_only=True))
+        if str(native.dtype).startswith("period["):
+            return Column(nw.from_native(native.dt.to_timestamp(), series_only=True))
         if str(native.dtype).startswith("Sparse"):
             return plain_column(nw.from_native(native.sparse.to_dense(), series_only=True))
     if series.is_null().all():  # a type of its own in pyarrow and polars

@@ -109,6 +109,69 @@ def test_years_are_numbers_and_dates_may_be_text():
     assert texts.columns_.levels == {"when": [f"early {i}" for i in range(1, 10)]}
 
 
+PERIODS = {"years": "Y-DEC", "quarters": "Q-DEC", "months": "M", "weeks": "W-SUN", "days": "D", "hours": "h"}
+
+
+@pytest.mark.parametrize("name", PERIODS)
+def test_periods_are_dates_of_their_starts(name):
+    periods = pd.Series(pd.period_range("1975-01-01", periods=N, freq=PERIODS[name]))
+    starts, new = periods.dt.to_timestamp(), periods + 7
+    model, other = trained(periods), trained(starts)
+    assert model.model_columns() == other.model_columns() == [SINCE]
+    answers = [
+        one.predict(pd.DataFrame({"when": cells}), return_std=True)
+        for one in (model, other)
+        for cells in (new, new.dt.to_timestamp())
+    ]
+    for found in answers[1:]:
+        np.testing.assert_array_equal(found, answers[0])
+    if name == "months":
+        np.testing.assert_array_equal(inputs(model, new.astype(str)), inputs(model, new))
+
+
+def test_missing_periods_are_refused_or_imputed():
+    periods = pd.Series(pd.period_range("2020-01", periods=N, freq="M"))
+    gaps = periods.where(np.arange(N) != 3)
+    with pytest.raises(ValueError, match=r"column 'when' has a missing cell in row 3"):
+        trained(gaps)
+    with pytest.raises(ValueError, match=r"column 'when' has a missing cell in row 3"):
+        trained(periods).predict(pd.DataFrame({"when": gaps}))
+    found, other = trained(gaps, missing="impute"), trained(gaps.dt.to_timestamp(), missing="impute")
+    np.testing.assert_array_equal(inputs(found, gaps), inputs(other, gaps.dt.to_timestamp()))
+
+
+def test_forecasts_of_a_monthly_series_are_those_of_its_dates():
+    months = pd.Series(pd.period_range("2010-01", periods=48, freq="M"))
+    sales = np.sin(2.0 * np.pi * np.arange(48) / 12.0) + 0.02 * np.arange(48)
+    later = pd.DataFrame({"month": pd.period_range("2014-01", periods=6, freq="M")})
+    settings = {"hyperparameters": "mode", "random_state": 0}
+    found = GPRegressor(**settings).fit(pd.DataFrame({"month": months}), sales)
+    other = GPRegressor(**settings).fit(pd.DataFrame({"month": months.dt.to_timestamp()}), sales)
+    assert found.kernel_ == other.kernel_
+    expected = other.predict(later.apply(lambda column: column.dt.to_timestamp()), return_std=True)
+    np.testing.assert_array_equal(found.predict(later, return_std=True), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+def test_periods_in_files_and_the_shell(ending, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")
+    from agp.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    periods = pd.Series(pd.period_range("2010-01", periods=N, freq="M"))
+    for name, cells in (("periods", periods), ("starts", periods.dt.to_timestamp())):
+        table = pd.DataFrame({"when": cells, "y": Y})
+        (table.to_parquet if ending == "parquet" else table.to_feather)(f"{name}.{ending}")
+        call = ["fit", f"{name}.{ending}", "--target", "y", "--kernel", "rbf", "--max-steps", "2", "-q"]
+        assert main([*call, "--out", f"{name}.safetensors"]) == 0
+        assert main(["predict", f"{name}.safetensors", f"{name}.{ending}", "--out", f"{name}.csv", "-q"]) == 0
+    assert (tmp_path / "periods.csv").read_text() == (tmp_path / "starts.csv").read_text()
+    capsys.readouterr()
+    model = agp.load("periods.safetensors")
+    np.testing.assert_array_equal(inputs(model, periods), inputs(model, periods.dt.to_timestamp()))
+
+
 @pytest.mark.slow
 def test_arrow_tables_and_files(tmp_path):
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")

@@ -30,6 +30,7 @@ TABLE = INPUTS.assign(se=ERROR)[["se", "x"]]
 QUICK = {"kernel": "rbf", "hyperparameters": "mode", "max_steps": 5, "random_state": 0}
 BY_COLUMN = GPRegressor(error_column="se", **QUICK)
 NOISE = {"noise": ERROR**2}
+AT_3 = np.arange(N) == 3
 
 
 def by_hand(rows=slice(None), **settings):
@@ -124,7 +125,7 @@ def test_pipelines_keep_the_column_apart():
         make_pipeline(StandardScaler(), GPRegressor(error_column=0, **QUICK)).fit(TABLE, Y)
 
 
-def test_other_methods_parts_groups_and_several_targets():
+def test_other_methods_parts_and_groups():
     table = TABLE.assign(unit=np.where(np.arange(N) % 3, "a", "b"))
     found = GPRegressor(error_column="se", noise_by="unit", **QUICK).fit(table, Y)
     other = GPRegressor(noise_by="unit", **QUICK).fit(table[["x", "unit"]], Y, noise=ERROR**2)
@@ -135,10 +136,135 @@ def test_other_methods_parts_groups_and_several_targets():
         found.partial_fit(TABLE[rows], Y[rows])
         other.partial_fit(INPUTS[rows], Y[rows], noise=ERROR[rows] ** 2)
     np.testing.assert_array_equal(found.predict(TABLE, True)[1], other.predict(INPUTS, True, **NOISE)[1])
-    both = np.stack([Y, -Y], axis=1)
-    several = GPRegressor(error_column="se", num_inducing=10, **QUICK).fit(TABLE, both).predict(TABLE, True)[1]
-    assert several.shape == (N, 2)
-    assert (several > ERROR[:, None]).all()
+
+
+# -- several targets, each with a column of its own ------------------------------------------------------------------
+
+BOTH = np.stack([Y, 1000.0 * np.cos(X)], axis=1)
+ERRORS = np.stack([ERROR, np.where(X > 0.0, 300.0, 20.0)], axis=1)
+WIDE = INPUTS.assign(e1=ERRORS[:, 0], e2=ERRORS[:, 1])[["e2", "x", "e1"]]
+LEAST = {"num_inducing": 10, **QUICK}
+OF_TWO = GPRegressor(error_column=["e1", "e2"], **LEAST)
+
+
+def two_by_hand(rows=slice(None)):
+    return GPRegressor(**LEAST).fit(INPUTS[rows], BOTH[rows], noise=ERRORS[rows] ** 2)
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "clone", "numpy", "torch", "polars"])
+def test_each_target_has_a_column(kind):
+    rows, y, asked = WIDE, BOTH, ["e1", "e2"]
+    if kind == "tuple":
+        asked = ("e1", "e2")
+    elif kind in ("numpy", "torch"):
+        rows, asked = WIDE.to_numpy(), [2, 0]
+        if kind == "torch":
+            torch = pytest.importorskip("torch")
+            rows, y = torch.asarray(rows), torch.asarray(y)
+    elif kind == "polars":
+        rows = pytest.importorskip("polars").DataFrame({name: WIDE[name].to_numpy() for name in WIDE})
+    model = GPRegressor(error_column=asked, **LEAST)
+    found, other = (clone(model) if kind == "clone" else model).fit(rows, y), two_by_hand()
+    noise = {"noise": ERRORS**2}
+    for answers in (
+        (found.predict(rows, True)[1], other.predict(INPUTS, True, **noise)[1]),
+        (found.predict_interval(rows), other.predict_interval(INPUTS, **noise)),
+        (found.log_density(rows, y), other.log_density(INPUTS, BOTH, **noise)),
+        (found.sample(rows, 3), other.sample(INPUTS, 3, **noise)),
+        (found.score(rows, y), other.score(INPUTS, BOTH)),
+    ):
+        np.testing.assert_allclose(*map(np.asarray, answers), rtol=1e-4)
+    assert found.n_features_in_ == 1
+
+
+def test_tables_may_lack_some_of_the_columns():
+    found, other = clone(OF_TWO).fit(WIDE, BOTH), two_by_hand()
+    np.testing.assert_array_equal(found.predict(INPUTS, True)[1], other.predict(INPUTS, True)[1])
+    one = other.predict(INPUTS, True, noise=ERRORS**2 * [1.0, 0.0])[1]
+    np.testing.assert_array_equal(found.predict(WIDE[["x", "e1"]], True)[1], one)
+    given = found.predict(INPUTS, True, noise=ERRORS**2)[1]
+    np.testing.assert_array_equal(given, found.predict(WIDE, True)[1])
+    with pytest.raises(ValueError, match=r"noise is given, but X has the column 'e1' \(error_column\); leave one of"):
+        found.predict(WIDE, True, noise=ERRORS**2)
+
+
+def test_one_column_for_all_targets_is_named_for_each():
+    two = np.stack([Y, -Y], axis=1)
+    for method in ("wsvgp", "gpr"):  # exact models have one noise variance in each row
+        settings = LEAST | {"method": method}
+        found = GPRegressor(error_column=["se", "se"], **settings).fit(TABLE, two)
+        other = GPRegressor(**settings).fit(INPUTS, two, **NOISE)
+        np.testing.assert_array_equal(found.predict(TABLE, True)[1], other.predict(INPUTS, True, **NOISE)[1])
+    found = GPRegressor(error_column=["se"], **QUICK).fit(TABLE, Y)
+    np.testing.assert_array_equal(found.predict(TABLE, True)[1], by_hand().predict(INPUTS, True, **NOISE)[1])
+
+
+@pytest.mark.parametrize(("asked", "single", "several"), [("se", 1, 0), (["se"], 1, 0), (["e1", "e2"], 0, 1)])
+def test_tags_say_how_many_targets_are_taken(asked, single, several):
+    tags = GPRegressor(error_column=asked).__sklearn_tags__().target_tags
+    assert (tags.single_output, tags.multi_output) == (bool(single), bool(several))
+
+
+def test_several_columns_in_parts_pipelines_searches_and_files(tmp_path):
+    sparse = {"method": "wsvgp", "num_inducing": 10, "kernel": "rbf", "random_state": 0}
+    found, other = GPRegressor(error_column=["e1", "e2"], **sparse), GPRegressor(**sparse)
+    for rows in (slice(30), slice(30, N)):
+        found.partial_fit(WIDE[rows], BOTH[rows])
+        other.partial_fit(INPUTS[rows], BOTH[rows], noise=ERRORS[rows] ** 2)
+    expected = other.predict(INPUTS, True, noise=ERRORS**2)[1]
+    np.testing.assert_array_equal(found.predict(WIDE, True)[1], expected)
+    scaled = ColumnTransformer([("scale", StandardScaler(), ["x"])], remainder="passthrough")
+    scaled.set_output(transform="pandas")
+    names = ["remainder__e1", "remainder__e2"]
+    pipeline = make_pipeline(scaled, GPRegressor(error_column=names, **LEAST)).fit(WIDE, BOTH)
+    assert (pipeline.predict(WIDE, return_std=True)[1] > ERRORS).all()
+    scores = cross_val_score(OF_TWO, WIDE, BOTH, cv=KFold(2), scoring=log_score)
+    assert np.isfinite(scores).all()
+    for asked, rows in ((["e1", "e2"], WIDE), ([2, 0], WIDE.to_numpy())):
+        found = GPRegressor(error_column=asked, **LEAST).fit(rows, BOTH)
+        agp.save(found, tmp_path / "m.safetensors")
+        for loaded in (agp.load(tmp_path / "m.safetensors"), pickle.loads(pickle.dumps(found))):
+            assert loaded.error_column == asked
+            np.testing.assert_array_equal(loaded.predict(rows, True)[1], found.predict(rows, True)[1])
+
+
+def test_errors_of_missing_targets_may_be_missing():
+    gone = np.arange(N) % 5 == 0
+    targets, errors = BOTH.copy(), ERRORS.copy()
+    targets[gone, 1] = errors[gone, 1] = np.nan
+    ignoring = clone(OF_TWO).set_params(missing_targets="ignore")
+    found = ignoring.fit(INPUTS.assign(e1=errors[:, 0], e2=errors[:, 1]), targets)
+    other = GPRegressor(missing_targets="ignore", **LEAST).fit(INPUTS, targets, noise=errors**2)
+    np.testing.assert_array_equal(found.predict(INPUTS), other.predict(INPUTS))
+
+
+BAD_LISTS = {
+    "one of two": ("se", TABLE, BOTH, r"error_column is 'se', but y has 2 columns.* such as \['se', 'se'\]"),
+    "number": (0, TABLE.to_numpy(), BOTH, r"error_column is 0, but y has 2 columns.* such as \[0, 0\]"),
+    "two of one": (["e1", "e2"], WIDE, Y, "error_column names 2 columns, but y has 1 column; name one for each"),
+    "two of three": (["e1", "e2"], WIDE, np.tile(Y[:, None], 3), "error_column names 2 columns, but y has 3 columns;"),
+    "unknown": (["e1", "e3"], WIDE, BOTH, r"error_column\[1\] is 'e3', but there is no such column; choose from e2"),
+    "empty": ([], WIDE, BOTH, r"error_column is \[\], but must be the name of a column, or a list of them"),
+    "array": ([0, 3], WIDE.to_numpy(), BOTH, r"error_column\[1\] is 3, but X has no names of columns; pass the num"),
+    "alone": ([0, 1], WIDE[["e1", "e2"]].to_numpy(), BOTH, "but X has 2 columns; pass inputs as well"),
+    "negative": (["e1", "e2"], WIDE.assign(e2=-1.0), BOTH, r"the column 'e2' of X \(error_column\) is -1 in row 0"),
+    "missing": (
+        ["e1", "e2"],
+        WIDE.assign(e2=np.where(AT_3, np.nan, 1.0)),
+        BOTH,
+        r"the column 'e2' of X \(error_column\) contains NaN in row 3; correct these",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LISTS)
+def test_bad_lists_of_columns_are_refused(name):
+    asked, rows, y, message = BAD_LISTS[name]
+    with pytest.raises(ValueError, match=message):
+        GPRegressor(error_column=asked, **LEAST).fit(rows, y)
+
+
+# -- files and errors ------------------------------------------------------------------------------------------------
 
 
 def test_files_and_pickles(tmp_path):
@@ -149,7 +275,6 @@ def test_files_and_pickles(tmp_path):
         np.testing.assert_array_equal(other.predict(TABLE, True)[1], found.predict(TABLE, True)[1])
 
 
-AT_3 = np.arange(N) == 3
 BAD = {
     "unknown": ({"error_column": "sd"}, TABLE, "error_column is 'sd', but there is no such column; "),
     "number": ({"error_column": 7}, TABLE.to_numpy(), "error_column is 7, but X has no names of columns; pass the num"),

@@ -174,11 +174,11 @@ def test_missing_cells_are_refused_or_imputed():
         GPRegressor(missing="drop").fit(X, Y)
 
 
-def test_periods_and_infinite_numbers_are_refused_by_column():
+def test_intervals_and_infinite_numbers_are_refused_by_column():
     with pytest.raises(
-        ValueError, match=r"column 'when' holds cells of type period\[M\]; convert them to float, dates or text"
+        ValueError, match=r"column 'size' holds cells of type interval\[.*\]; convert them to float, dates or text"
     ):
-        GPRegressor().fit(_table().assign(when=pd.Period("2020-01")), Y)
+        GPRegressor().fit(_table().assign(size=pd.interval_range(0, len(Y))), Y)
     table = _table()
     table.loc[2, "size"] = np.inf
     with pytest.raises(ValueError, match="column 'size' has an infinite number in row 2"):

@@ -292,6 +292,9 @@ def test_unknown_names_in_set_params_are_told(parameters, says):
     assert model.kernel == "rbf"
 
 
+OF_SVGP = "the methods of SVGP are msvgp, wsvgp, lsvgp, rsvgp, asvgp and qsvgp."
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -299,12 +302,34 @@ def test_unknown_names_in_set_params_are_told(parameters, says):
         ({"missing": "imput"}, "missing is 'imput', but must be 'refuse' or 'impute'; did you mean 'impute'?"),
         ({"target_transform": "yeo_johnson"}, "target_transform is 'yeo_johnson'; did you mean 'yeo-johnson'?"),
         ({"method": "sgpp"}, "unknown method 'sgpp'; did you mean 'sgpr'"),
+        ({"method": "svgp"}, f"unknown method 'svgp'; {OF_SVGP}"),
+        ({"method": "SVGP"}, f"unknown method 'SVGP'; {OF_SVGP}"),
+        ({"method": "Deep-GP"}, "unknown method 'Deep-GP'; the methods of DeepGP are deep-msvgp, deep-wsvgp, "),
+        ({"method": "CaGP"}, "unknown method 'CaGP'; the methods of CaGP are cagp-opt and cagp-cg."),
+        ({"method": "SOLVEGPR"}, "unknown method 'SOLVEGPR'; the method of SOLVEGPR is solve-collapsed."),
+        ({"method": "GPR"}, "unknown method 'GPR'; did you mean 'gpr'?"),
         ({"outputs": "seperate"}, "unknown outputs 'seperate'; did you mean 'separate'?"),
     ],
 )
 def test_unknown_values_of_parameters_are_told(given, says):
     GPRegressor, _ = estimators()
     assert answer(lambda: GPRegressor(**given).fit(X, Y), ValueError).startswith(says)
+
+
+def test_methods_of_a_class_are_told_everywhere(capsys):
+    pytest.importorskip("pandas")
+    from agp.cli import main
+    from agp.methods import build
+
+    _, GPClassifier = estimators()
+    says = answer(lambda: GPClassifier(method="svgp").fit(X, Y > 0.0), ValueError)
+    assert says == f"unknown method 'svgp'; {OF_SVGP}"
+    with pytest.raises(ValueError, match=OF_SVGP):
+        build("svgp", X, Y, likelihood=agp.Gaussian(), kernel="rbf")
+    for call in (["fit", "t.csv", "--target", "y", "--out", "m"], ["compare", "t.csv", "--target", "y"]):
+        with pytest.raises(SystemExit):
+            main([*call, "--method", "svgp"])
+        assert f"argument --method: unknown method 'svgp'; {OF_SVGP}"[:-1] in capsys.readouterr().err
 
 
 def test_columns_of_tables_are_suggested():

@@ -54,6 +54,8 @@ KINDS = {
     "days and other words": (["3 days", "later"], CATEGORY),
     "hours or minutes": (["26:30", "12:15"], CATEGORY),
     "durations": (pd.to_timedelta(pd.Series([1.0, 2.0]), unit="D"), DURATION),
+    "periods": (pd.Series(pd.PeriodIndex(["2023-01", None, "2023-03"], freq="M")), DAYS),
+    "no periods": (pd.Series(pd.PeriodIndex([None, None], freq="M")), DAYS),
 }
 
 
@@ -110,10 +112,6 @@ BAD = {
     ),
     "dates and durations": ([dt.date(2023, 1, 1), dt.timedelta(1)], "holds dates and durations; convert all of them"),
     "clocks": ([dt.time(12)], "holds time values; convert all of them to one type: float, dates or text; or leave"),
-    "periods": (
-        pd.Series(pd.period_range("2023", periods=3, freq="M")),
-        r"holds cells of type period\[M\]; convert them to float",
-    ),
     "ranges of one type": (
         pd.Series(pd.interval_range(0, 3)),
         r"holds cells of type interval\[int64, right\]; convert them to float",
