@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Values of parameters that users give to `agp.interop.torch.GPModule`, and the text of limits."""
+"""Values of parameters that users read from `agp.interop.torch.GPModule` or give to it, and the text of limits."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +10,11 @@ from agp import tree
 from agp.priors import Limits
 
 Tensor = torch.Tensor
+
+
+def values_of(model: Any) -> dict[str, Tensor]:
+    """Return copies of the parameters of a model, by name."""
+    return {leaf.name: leaf.value.detach().clone() for leaf in tree.describe(model) if leaf.role == "parameter"}
 
 
 def new_values(

@@ -25,7 +25,7 @@ try:
 except ImportError as error:
     raise ImportError(f"agp.interop.torch needs {missing_package_message('torch', 'torch')}.") from error
 
-from agp.interop._torch_values import new_values, text_of_limits
+from agp.interop._torch_values import new_values, text_of_limits, values_of
 
 __all__ = ["GPModule"]
 
@@ -115,6 +115,7 @@ class GPModule(torch.nn.Module):
     >>> optimiser = torch.optim.Adam(module.parameters(), lr=0.02)
     >>> module.loss(X, y).backward()
     >>> module.set_values({"kernel.lengthscale": 0.5})
+    >>> lengthscale = module.values()["process.kernel.lengthscale"]
     >>> held_out = agp.metrics.nlpd(module.log_density(X_new, y_new))
 
     A model whose data are features of a network:
@@ -206,8 +207,8 @@ class GPModule(torch.nn.Module):
         name = type(model).__name__
         if self._takes_data and not given >= {"X", "y"}:
             raise ValueError(
-                f"this module holds {name} without its data; pass the inputs and targets of the training rows, such as "
-                "data=(network(X), y) in a prediction."
+                f"this module holds {name} without its data; pass the inputs and targets of the training rows, as "
+                "model(network(X), y) or, in a prediction, as data=(network(X), y). values() needs no data."
             )
         if given and not self._takes_data:
             why = f"stores the data of {name}" if model._holds_data else f"holds {name}, which needs no data"
@@ -353,6 +354,18 @@ class GPModule(torch.nn.Module):
         return super()._apply(fn, recurse)
 
     # -- values and state ------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def values(self) -> dict[str, Tensor]:
+        """Return copies of all parameters of the model, trained or frozen, by name, in the units of the model.
+
+        No data are needed, also with ``store_data=False``. `set_values` takes the result, or a part of it.
+
+        Examples
+        --------
+        >>> noise = module.values()["likelihood.noise_variance"]
+        """
+        return values_of(self._stored_model())
 
     @torch.no_grad()
     def set_values(self, values: Mapping[str, Any], /) -> None:

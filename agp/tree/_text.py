@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agp.backend import Array, backend_of, to_numpy
-from agp.tree._fields import NO_ARRAY, fields_of, is_branch, is_model
+from agp.tree._fields import NO_ARRAY, Field, fields_of, is_branch, is_model
 from agp.tree._plans import join_path
 from agp.tree._walks import nodes
 
@@ -16,12 +16,15 @@ MAX_NUMBERS = 8
 
 def outline(model: Any) -> str:
     """Return the classes and settings of a model, and the dtypes and shapes of its leaves, as text."""
-    return _text(model, _shape)
+    return _text(model, _shape, lambda *_: False)
 
 
 def text_of(self: Any) -> str:
-    """Return the classes, settings and leaves of a model, including the entries of small leaves, as text."""
-    return _text(self, _numbers)
+    """Return the classes and leaves of a model and its settings other than the defaults, as text.
+
+    Entries are shown of small leaves only, and leaves without a value are left out.
+    """
+    return _text(self, _numbers, _is_usual)
 
 
 def settings(model: Any) -> dict[str, str]:
@@ -55,18 +58,25 @@ def structure(x: Any) -> str:
     return type(x).__name__ + (f"({', '.join(inside)})" if inside else "")
 
 
-def _text(x: Any, shown: Callable[[Any], str]) -> str:
+def _is_usual(field: Field, value: Any, usual: Any) -> bool:
+    """Whether a setting, which is no model, has its default, or a leaf has no value by default."""
+    if field.role is not None:
+        return value is None and usual is None
+    return type(value) is type(usual) and not is_branch(value) and value == usual
+
+
+def _text(x: Any, shown: Callable[[Any], str], omitted: Callable[[Field, Any, Any], bool]) -> str:
     if isinstance(x, tuple):
-        return f"({', '.join(_text(part, shown) for part in x)}{',' if len(x) == 1 else ''})"
+        return f"({', '.join(_text(part, shown, omitted) for part in x)}{',' if len(x) == 1 else ''})"
     if not is_model(x):
         return repr(x)
-    parts = []
+    usual, parts = {field.name: field.default for field in dataclasses.fields(x)}, []
     for field in fields_of(x):
         value = getattr(x, field.name)
-        if field.holds_ties and not value:
+        if (field.holds_ties and not value) or omitted(field, value, usual[field.name]):
             continue
         if field.role is None:
-            text = _text(value, shown) if is_branch(value) else repr(value)
+            text = _text(value, shown, omitted) if is_branch(value) else repr(value)
         elif field.is_unit:
             continue
         else:

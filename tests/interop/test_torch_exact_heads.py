@@ -210,9 +210,11 @@ def test_predictions_without_data_are_refused(name):
     X, y = table()
     module = DeepKernel(X, y, build=HEADS[name])
     F = module.network(X)
+    words = r"this module holds \w+ without its data; pass .* as model\(network\(X\), y\) or, in a prediction, as data="
     for call in (lambda: module.gp(F), lambda: module.gp.model(), lambda: module.gp.model(F)):
-        with pytest.raises(ValueError, match=r"this module holds \w+ without its data; pass the inputs and targets of"):
+        with pytest.raises(ValueError, match=words):
             call()
+    assert module.gp.values().keys() >= {"kernel.lengthscale", "likelihood.noise_variance"}
 
 
 def test_data_are_refused_where_they_are_stored_or_needless():

@@ -574,6 +574,49 @@ def test_values_that_do_not_fit_are_refused_and_nothing_changes(values, error, w
     assert all(torch.equal(x, before[name]) for name, x in module.state_dict().items())
 
 
+def all_heads():
+    """Models whose parameters are of all kinds: exact, sparse, frozen, with limits, tied and of several layers."""
+    X, y = data()
+    k, kernel, mean = agp.RBF(), agp.RBF(1.0, [1.0, 2.0]), agp.means.ConstantMean()
+    limits = {"kernel.lengthscale": Between(0.1, 2.0), "noise_variance": Between(0.01, None)}
+    return {
+        "exact": lambda: GPModule(agp.GPR.from_data(X, first(y), kernel=kernel, mean_function=mean)),
+        "without data": lambda: GPModule(agp.GPR.from_data(X, first(y), kernel=kernel), store_data=False),
+        "sgpr": lambda: GPModule(agp.SGPR.from_data(X, first(y), num_inducing=5), store_data=False),
+        "sparse": lambda: GPModule(svgp(X, first(y))),
+        "frozen": lambda: GPModule(svgp(X, first(y), kernel=kernel), frozen=("likelihood.*", "lengthscale[0]")),
+        "zero noise": lambda: GPModule(svgp(X, first(y), likelihood=agp.Gaussian(0.0)), frozen="likelihood.*"),
+        "limits": lambda: GPModule(agp.GPR.from_data(X, first(y), kernel=kernel, priors=limits)),
+        "tied": lambda: GPModule(agp.GPR.from_data(X, first(y), kernel=k * agp.Linear() + k)),
+        "deep": lambda: GPModule(agp.DeepGP.from_data(X, first(y), num_inducing=4, posterior="whitened")),
+    }
+
+
+@pytest.mark.parametrize("name", all_heads())
+def test_values_are_read_and_can_be_set_again(name):
+    module = all_heads()[name]()
+    before = module.values()
+    described = {leaf.name: leaf for leaf in tree.describe(module._stored_model()) if leaf.role == "parameter"}
+    assert list(before) == list(described)
+    assert not any(x.requires_grad for x in before.values())
+    for key, x in before.items():
+        assert_close(x.numpy(), described[key].value.detach().numpy(), 1e-14)
+    module.set_values(before)
+    for key, x in module.values().items():
+        assert_close(x.numpy(), before[key].numpy(), 1e-12)
+
+
+def test_values_that_were_read_are_copies():
+    X, y = data()
+    module = GPModule(svgp(X, first(y)), frozen="likelihood.*")
+    state = copy.deepcopy(module.state_dict())
+    for x in module.values().values():
+        x.fill_(7.0)
+    assert all(torch.equal(x, state[key]) for key, x in module.state_dict().items())
+    module.set_values({"noise_variance": 0.3})
+    assert module.values()["likelihood.noise_variance"] == 0.3
+
+
 def test_a_parameter_can_be_frozen_for_the_first_steps():
     X, y = data()
     module = GPModule(svgp(X, first(y)))

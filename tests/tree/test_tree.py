@@ -17,6 +17,7 @@ from helpers import (
     with_leaves,
 )
 
+import agp
 from agp import tree
 from agp.errors import BackendError
 from agp.kernels import RBF, Matern32, Sum
@@ -357,9 +358,19 @@ def test_the_outline_shows_shapes_not_numbers(name):
 def test_printing_shows_few_numbers_and_the_types_and_shapes_of_many():
     short, long = np.asarray([0.5, 1.23456789]), np.ones(100)
     assert repr(RBF(np.asarray(2.0), short)) == "RBF(variance=2, lengthscale=[0.5, 1.23457])"
-    assert repr(RBF(1.5, long) + RBF()) == (
-        "Sum(parts=(RBF(variance=1.5, lengthscale=float64[100]), RBF(variance=None, lengthscale=None)))"
+    assert repr(RBF(1.5, long) + RBF()) == ("Sum(parts=(RBF(variance=1.5, lengthscale=float64[100]), RBF()))")
+
+
+def test_printing_leaves_out_what_is_not_set():
+    kernel = agp.RBF().on(("x1",)) + agp.Linear(at_mean=True).on((1,))
+    text = (
+        "Sum(parts=(ActiveDims(kernel=RBF(), columns=('x1',)), ActiveDims(kernel=Linear(at_mean=True), columns=(1,))))"
     )
+    assert repr(kernel) == text
+    assert repr(agp.GPRegressor(kernel=kernel.parts[0])) == f"GPRegressor(kernel={kernel.parts[0]!r})"
+    assert repr(agp.Gaussian()) == "Gaussian()"
+    assert "noise_variance=0" in repr(agp.Gaussian(0.0))
+    assert "codes=False" in tree.outline(as_arrays(agp.RBF(1.0, 1.0).on((0,))))
 
 
 def test_watchers_see_models_that_exist_and_models_to_come():
