@@ -1,6 +1,7 @@
 """Starting values from the data for all model parts that the user did not specify."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,9 +13,10 @@ from agp.kernels import Kernel, count_levels
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.models._parts import ExactParts
-from agp.priors import Priors, as_priors, check_fixed, check_priors, restrict
+from agp.priors import Priors, as_priors, check_fixed, check_priors, restrict, values_outside
 from agp.processes import Sparse, initialise_prior
 from agp.random import generator
+from agp.repairs import outside
 from agp.starts import repetitions, starting_kernel
 from agp.tree import constant_data, copy_array, detach
 
@@ -68,6 +70,8 @@ def prepare_data(
     """
     for name, kind in (("kernel", Kernel), ("likelihood", Likelihood), ("mean_function", Mean)):
         check_instance(name, parts.get(name), kind, optional=True)
+    priors = as_priors(parts["priors"])
+    warn_of_moved(parts, priors, X)
     likelihood: Likelihood = Gaussian() if parts["likelihood"] is None else parts["likelihood"]
     X, y = valid_data(X, y, missing=likelihood.missing)
     likelihood.check_targets(y)
@@ -97,7 +101,7 @@ def prepare_data(
     given = {
         "kernel": kernel,
         "mean_function": mean_function.with_slopes() if tagged else mean_function,
-        "priors": as_priors(parts["priors"]),
+        "priors": priors,
         "known": known,
         "options": {name: x for name, x in parts.items() if name not in ExactParts.__annotations__},
     }
@@ -308,6 +312,14 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
     """
     X, y = constant_data(X, check_data(X, y, missing=missing))
     return X, y
+
+
+def warn_of_moved(parts: Mapping[str, Any], priors: Priors, X: Array, /) -> None:
+    """Warn of values of a given kernel, likelihood or mean function that are outside their limits, and thus move."""
+    for path in ("kernel", "likelihood", "mean_function") if priors else ():
+        part = parts.get(path)
+        for said in [] if part is None else values_outside(tree.place_leaves(part, X), path, priors):
+            warnings.warn(f"{said}, so it is moved; change the value or the limit.", stacklevel=outside())
 
 
 def initialise_model(model: T) -> T:

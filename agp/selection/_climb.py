@@ -86,6 +86,14 @@ def ignore_repairs() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def ignore_moves() -> Iterator[None]:
+    """Do not warn about starting values that move into limits; values of the user are checked before."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* is given as .* limits it to", category=UserWarning)
+        yield
+
+
 class StageOver(Exception):  # noqa: N818 - it is not an error
     """The time for a stage is up, or a callback has ended the fit."""
 
@@ -266,7 +274,8 @@ def observations(model: Any) -> float:
 
 def exact_gp(data: Data, **parts: Any) -> GPR:
     """Build a model with `GPR.from_data` from the rows, their weights and their known noise variances."""
-    model = GPR.from_data(data.X, data.y, weights=data.weights, noise=data.noise, **parts)
+    with ignore_moves():
+        model = GPR.from_data(data.X, data.y, weights=data.weights, noise=data.noise, **parts)
     model.likelihood.check_noise(model.noise)
     return model
 
