@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from agp import tree
@@ -53,6 +54,8 @@ class Observed(NamedTuple):
     """The given mean function. By default, a constant if the targets have a level, otherwise zero."""
     priors: Priors
     """The given priors."""
+    given: dict[str, Any]
+    """The arguments as they were given."""
     known: dict[str, Array | None]
     """What is known of all N rows: weights [N], an offset [N, 1 or P] and noise variances [N, 1 or P]."""
     options: dict[str, Any]
@@ -71,7 +74,6 @@ def prepare_data(
     for name, kind in (("kernel", Kernel), ("likelihood", Likelihood), ("mean_function", Mean)):
         check_instance(name, parts.get(name), kind, optional=True)
     priors = as_priors(parts["priors"])
-    warn_of_moved(parts, priors, X)
     likelihood: Likelihood = Gaussian() if parts["likelihood"] is None else parts["likelihood"]
     X, y = valid_data(X, y, missing=likelihood.missing)
     likelihood.check_targets(y)
@@ -102,6 +104,7 @@ def prepare_data(
         "kernel": kernel,
         "mean_function": mean_function.with_slopes() if tagged else mean_function,
         "priors": priors,
+        "given": dict(parts) | ({"kernel": kernels} if isinstance(kernels, Kernel) else {}),
         "known": known,
         "options": {name: x for name, x in parts.items() if name not in ExactParts.__annotations__},
     }
@@ -322,10 +325,22 @@ def warn_of_moved(parts: Mapping[str, Any], priors: Priors, X: Array, /) -> None
             warnings.warn(f"{said}, so it is moved; change the value or the limit.", stacklevel=outside())
 
 
-def initialise_model(model: T) -> T:
-    """Check the priors of a new model, and return it within their limits, with leaves that autodiff does not trace."""
+@contextmanager
+def ignore_moved(part: str = "") -> Iterator[None]:
+    """Do not warn of values that are moved, for a part with computed values, or for all."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=rf"{part}\S* is given as .* limits it to", category=UserWarning)
+        yield
+
+
+def initialise_model(model: T, data: Observed, /) -> T:
+    """Check the priors of a new model, and return it within their limits, with leaves that autodiff does not trace.
+
+    Values that were given, and move, are named in a warning.
+    """
     check_priors(model)
     check_fixed(model)
+    warn_of_moved(data.given, data.priors, data.X)
     return restrict(tree.equalise(detach(model)))
 
 

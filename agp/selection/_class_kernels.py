@@ -13,9 +13,9 @@ from agp.chunking import column_spreads
 from agp.errors import NotPositiveDefiniteError
 from agp.gradient import unfrozen
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Stationary, Sum
-from agp.models import TVGP
+from agp.models import TVGP, ignore_moved
 from agp.priors import Fixed, as_priors, assign_priors, fixed_entries, held_leaves
-from agp.selection._climb import beside, ignore_moves
+from agp.selection._climb import beside
 from agp.selection._given import Columns, Data, by_compared_kernel
 from agp.training import Coordinates, expand_priors
 
@@ -137,7 +137,7 @@ def start_model(start: Start, data: Data, likelihood: Any, plan: Any) -> Searche
         priors = by_compared_kernel(priors, start.kernel, plan.columns)
     given: Any = {"priors": priors, "weights": data.weights, "likelihood": likelihood}
     shared = likelihood.latents(1) > 1
-    with ignore_moves():
+    with ignore_moved():
         model = TVGP.from_data(data.X, data.y, kernel=start.kernel, **given, shared_precision=shared)
     return Searched(start, model, -math.inf)
 

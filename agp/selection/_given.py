@@ -364,7 +364,7 @@ def _split_names(kernel: Kernel) -> tuple[list[tuple[str, str]], dict[str, bool]
 
 
 def _path_of_sum(kernel: Kernel) -> str | None:
-    """Return the path of a sum, which may act on some columns or on warped inputs, with a dot; None if there is none."""
+    """Return the path of a sum, with a dot; it may act on some columns or on warped inputs; None if there is none."""
     path = ""
     while isinstance(kernel, ActiveDims | Warped):
         kernel, path = kernel.kernel, f"{path}kernel."

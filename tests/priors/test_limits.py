@@ -222,8 +222,10 @@ def test_limits_have_the_units_of_the_parameter():
     scaled = {"kernel.lengthscale": Between(500.0, 1200.0), "likelihood.noise_variance": Between(0.05 * 1e-4)}
     plain = {"kernel.lengthscale": Between(0.5, 1.2), "likelihood.noise_variance": Between(0.05)}
     kernel = agp.RBF(lengthscale=[1000.0, 1500.0])
-    one = agp.fit(gpr(priors=plain), X, Y).model
-    other = agp.fit(agp.GPR.from_data(1e3 * X, 1e-2 * Y, kernel=kernel, priors=scaled), 1e3 * X, 1e-2 * Y).model
+    with pytest.warns(UserWarning, match="is given as 1.5, but"):
+        one = agp.fit(gpr(priors=plain), X, Y).model
+    with pytest.warns(UserWarning, match="is given as 1500, but"):
+        other = agp.fit(agp.GPR.from_data(1e3 * X, 1e-2 * Y, kernel=kernel, priors=scaled), 1e3 * X, 1e-2 * Y).model
     np.testing.assert_allclose(other.kernel.lengthscale, 1e3 * one.kernel.lengthscale, rtol=1e-4)
     np.testing.assert_allclose(other.predict(1e3 * X).mean, 1e-2 * one.predict(X).mean, rtol=1e-4, atol=1e-7)
 
@@ -482,7 +484,7 @@ def test_a_parameter_that_stays_zero_may_have_a_limit_that_it_satisfies():
     assert agp.GPR.from_data(X, np.sin(X[:, 0]), **parts).likelihood.noise_variance == 0.0
 
 
-# -- given values -------------------------------------------------------------------------------------------------------
+# -- given values ------------------------------------------------------------------------------------------------------
 
 PERIODIC = {"kernel": agp.Periodic(period=3.65), "priors": {"kernel*period": Between(3.0, 3.4)}}
 GIVEN = {

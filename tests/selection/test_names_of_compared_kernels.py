@@ -19,7 +19,7 @@ SPAN = Between(500.0, 3000.0)
 
 
 def parts_of(found):
-    """Return the modes of the parts of the kernel by path, and the paths of the parts of seasons."""
+    """Return the kernel at its mode, and what the paths of the parts of seasons begin with."""
     model = found.model_
     kernel = (model.mode if hasattr(model, "mode") else model).kernel
     products = tree.nodes(kernel, agp.kernels.Product)
@@ -87,7 +87,8 @@ def test_classifiers_and_categories_have_entries_of_columns():
     labels = np.where(np.median(Y) < Y, "up", "down")
     for found in (GPRegressor(priors=limits).fit(table, Y), GPClassifier(priors=limits).fit(table, labels)):
         assert found.model_columns() == ["first", "last", "level"]
-        some = [np.asarray(x) for name, x in tree.leaves(found.model_).items() if name.endswith("lengthscale")]
+        nodes = tree.nodes(found.model_, Stationary).values()
+        some = [np.asarray(node.lengthscale) for node in nodes if type(node) in KERNELS.values()]
         assert some
         for x in some:
             assert np.all((x[..., 0] >= 20.0 - 1e-9) & (x[..., 0] <= 30.0 + 1e-9))
@@ -99,7 +100,7 @@ def test_classifiers_and_categories_have_entries_of_columns():
 @pytest.mark.parametrize("prior", [SPAN, LogNormal(0.0, 1.0)], ids=["limit", "density"])
 @pytest.mark.parametrize("kind", [GPRegressor, GPClassifier])
 def test_entries_that_no_column_has_are_refused(kind, prior):
-    y = Y if kind is GPRegressor else Y > np.median(Y)
+    y = Y if kind is GPRegressor else np.median(Y) < Y
     with pytest.raises(ValueError, match=r"'kernel.lengthscale\[2\]' names an entry of kernel.lengthscale.*2 columns"):
         kind(priors={"kernel.lengthscale[2]": prior}).fit(TABLE, y)
 
