@@ -132,7 +132,8 @@ def fit_regression(
     priors
         A dictionary of priors and limits whose keys are patterns for leaf names, or None. With "auto", or with limits
         alone, lengthscales have a prior if there are fewer than five rows per column (see
-        docs/starts-rates-priors.md). Limits (`agp.priors.Between`) hold for every kernel that has the parameter.
+        docs/starts-rates-priors.md). Limits (`agp.priors.Between`) hold for every kernel that has the parameter, but
+        for "auto" not for the lengthscales of seasons.
     frozen
         One or several patterns for the names of leaves, or of single entries, that keep their values, as in `agp.fit`.
     method
