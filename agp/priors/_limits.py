@@ -7,7 +7,7 @@ to the log prior.
 import math
 import numbers
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -219,10 +219,16 @@ def restrict(model: T, limits: dict[str, Limits] | None = None, /) -> T:
 
 
 def values_outside(part: Any, path: str, priors: Iterable[tuple[str, Any]], /) -> list[str]:
-    """Return, as text, the values of a part of a model, with a path, that are outside their limits among priors."""
+    """Return, as text, the values of a part of a model, with a path, that are outside their limits among priors.
+
+    The defaults of a class were not given, so they do not count.
+    """
     found = []
     bounds = [(pattern, one) for pattern, one in priors if isinstance(one, Between)]
+    usual = _defaults(part) if bounds else {}
     for leaf, x in tree.leaves(tree.detach(part), "parameter").items() if bounds else ():
+        if leaf in usual and x.shape == () and float(x) == usual[leaf]:
+            continue
         name, flat = tree.join_path(path, leaf), backend_of(x).xp.reshape(x, (-1,))
         for pattern, between in bounds:
             at = tree.whole_pattern(pattern) if x.shape == () else pattern  # a number stands for all entries
@@ -230,6 +236,17 @@ def values_outside(part: Any, path: str, priors: Iterable[tuple[str, Any]], /) -
             if far := [value for value in values if not between._holds(value)]:
                 found.append(f"{name} is given as {far[0]:g}, but {pattern!r} limits it to {between._text()}")
     return found
+
+
+def _defaults(part: Any) -> dict[str, float]:
+    """Return the numbers that are defaults of the classes of a part and its parts, by the name of the leaf."""
+    nodes: dict[str, Any] = tree.nodes(part, object)
+    return {
+        tree.join_path(path, field.name): float(field.default)
+        for path, node in nodes.items()
+        for field in fields(node)
+        if isinstance(field.default, numbers.Real) and not isinstance(field.default, bool)
+    }
 
 
 def limits_among(model: Any, kind: type[L], /) -> list[tuple[str, L]]:
