@@ -34,7 +34,7 @@ from agp.inspection import column_names
 from agp.kernels import count_levels, kernel_or_auto
 from agp.likelihoods import Likelihood, Transform
 from agp.methods import METHODS, Method, build, unknown_method_message
-from agp.models import Model, valid_data
+from agp.models import Model, ignore_moved, valid_data, warn_of_moved
 from agp.predictors import Imputations, Predictor
 from agp.selection import Candidate, select_kernel
 from agp.tables import as_frame
@@ -213,7 +213,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if "num_actions" in self._record.takes and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
         settings |= self._layers()
-        model = build(self.method_, X, data.y, likelihood=likelihood, **settings, **data.known)
+        with ignore_moved("kernel"):  # values of the kernel may be computed
+            model = build(self.method_, X, data.y, likelihood=likelihood, **settings, **data.known)
+        if not isinstance(given := self._given_kernel(X), str):
+            warn_of_moved({"kernel": given}, settings["priors"], X)
         if backend_of(X).is_lazy and (self.backend, self.device) != (None, None):
             return to_backend(model, self.backend or "numpy", device=self.device)
         return model

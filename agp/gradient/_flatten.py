@@ -214,10 +214,11 @@ def unfrozen(model: Any, frozen: tuple[str, ...], /) -> list[str]:
     for pattern in frozen:
         whole = tree.whole_pattern(pattern)
         if not any(tree.matches(name, whole) for name in [*parameters, *tree.leaves(model, "auxiliary")]):
-            raise ValueError(tree.no_match_message(pattern, parameters))
+            raise ValueError(tree.no_match_message(pattern, parameters, tree.leaves(model, "constant")))
     fixed = fixed_entries(model, frozen)
     moving = [name for name, x in parameters.items() if name not in fixed or len(fixed[name]) < math.prod(x.shape)]
     if not moving:
-        why = f"every parameter is frozen by {', '.join(frozen)}" if frozen else "the model has no parameters"
+        by = ", ".join(pattern.removeprefix("^") for pattern in frozen)
+        why = f"every parameter is frozen by {by}" if frozen else "the model has no parameters"
         raise ValueError(f"{why}, so the vector would be empty.")
     return moving

@@ -29,7 +29,7 @@ def new_values(
     for pattern, value in given.items():
         places = {name: tree.entries_matching(name, tuple(x.value.shape), pattern) for name, x in leaves.items()}
         if not any(places.values()):
-            raise ValueError(tree.no_match_message(pattern, leaves))
+            raise ValueError(tree.no_match_message(pattern, leaves, tree.leaves(model, "constant")))
         for name, entries in places.items():
             if entries and name in kept:
                 new[name] = _with_entries(name, new[name] if name in new else leaves[name].value, entries, value)

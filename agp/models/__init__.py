@@ -47,4 +47,4 @@ from agp.models._growth import growing_part
 from agp.models._neighbours import WithNeighbours
 from agp.models._sgpr import collapsed_model, exact_model, shared_covariance
 from agp.models._sites import SiteModel
-from agp.models._start import valid_data
+from agp.models._start import ignore_moved, valid_data, warn_of_moved

@@ -142,7 +142,7 @@ class CGGP(WithData, Regression):
             lanczos_steps=lanczos_steps,
         )
         model._check_settings()
-        return initialise_model(model)
+        return initialise_model(model, data)
 
     # -- training ---------------------------------------------------------------------------------------------------
 

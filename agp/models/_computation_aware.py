@@ -192,7 +192,7 @@ class CaGP(WithData, InverseOwner):
         if inverse_free:
             posterior = ProjectedInverseFree(None).invert_from_scratch(start._matrix_to_invert())
             start = dataclasses.replace(start, posterior=posterior)
-        return initialise_model(start)
+        return initialise_model(start, data)
 
     @property
     def stochastic(self) -> bool:  # type: ignore[override]

@@ -219,7 +219,7 @@ class DeepGP(Variational):
 
     @classmethod
     def _from_process(cls, data: Observed, process: Deep) -> Self:
-        return initialise_model(cls(process, data.likelihood, data.priors, data.options["prediction_samples"]))
+        return initialise_model(cls(process, data.likelihood, data.priors, data.options["prediction_samples"]), data)
 
     def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
         return dataclasses.replace(self.process, samples=self.prediction_samples)

@@ -64,7 +64,7 @@ class GPR(WithData, Regression):
             If the likelihood is not Gaussian.
         """
         data = prepare_regression(cls, X, y, parts)
-        return initialise_model(cls(**exact_parts(data), **held_in_memory(cls, X, y, data)))
+        return initialise_model(cls(**exact_parts(data), **held_in_memory(cls, X, y, data)), data)
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch)  # ignores the budget, because the whole N x N matrix is stored

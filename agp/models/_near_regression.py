@@ -163,7 +163,7 @@ class NNGP(NearRegression):
         own = {"neighbours": check_whole("neighbours", neighbours), "among": among, "seed": seed}
         model = cls(**exact_parts(data), **held_in_memory(cls, X, y, data), **own)
         model._check_neighbours()
-        return initialise_model(model.renew_neighbours())
+        return initialise_model(model.renew_neighbours(), data)
 
     def _check_neighbours(self) -> None:
         super()._check_neighbours()
@@ -306,7 +306,7 @@ class VIF(WithInducing, NearRegression):
         own = {"neighbours": k, "posterior_rows": some, "seed": parts.get("seed", 0)}
         model = cls(**sparse_parts(data), **held_in_memory(cls, X, y, data), **own)
         model._check_neighbours()
-        return initialise_model(model.renew_neighbours())
+        return initialise_model(model.renew_neighbours(), data)
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         self._check_rows(batch)

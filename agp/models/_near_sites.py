@@ -119,7 +119,7 @@ class TNNGP(WithNeighbours, SiteModel):
         model = cls(**exact_parts(data), X=X, **sites, neighbours=check_whole("neighbours", neighbours))
         model._check_missing()
         model._check_neighbours()
-        return initialise_model(model.renew_neighbours())
+        return initialise_model(model.renew_neighbours(), data)
 
     def _find_sets(self, rows: Array | None = None, *, memory: float | None = None) -> Array:
         return self._find_others(rows, memory)[1]

@@ -104,7 +104,7 @@ class SGPR(SparseRegression):
             If the likelihood is not Gaussian.
         """
         data = prepare_regression(cls, X, y, parts)
-        return initialise_model(cls(**sparse_parts(data), **held_data(X, y, data)))
+        return initialise_model(cls(**sparse_parts(data), **held_data(X, y, data)), data)
 
     def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
         return tree.replace(self, {"inducing": self.inducing.add_inducing(Z)})

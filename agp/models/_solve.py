@@ -79,7 +79,7 @@ class SOLVEGP(Variational):
         data, sizes = resolve_groups(prepare_data(X, y, parts))
         start = start_of_groups(find_posterior(posterior), find_posterior(second), sizes)
         process = sparse_process(data, kernel=sparse_kernel(data, data.kernel), posterior=start, **data.options)
-        return initialise_model(cls(process, data.likelihood, data.priors))
+        return initialise_model(cls(process, data.likelihood, data.priors), data)
 
     @property
     def groups(self) -> tuple[Array, ...]:

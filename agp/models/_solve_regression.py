@@ -130,7 +130,7 @@ class SOLVEGPR(SparseRegression):
         if second is not None and len(sizes) == 2:
             L = cholesky(model._inducing_covariance()[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
             model = dataclasses.replace(model, second=second.from_prior(L @ L.mT, data.y.shape[1]))
-        return initialise_model(model)
+        return initialise_model(model, data)
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         if self.tight:

@@ -1,7 +1,9 @@
 """Starting values from the data for all model parts that the user did not specify."""
 
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from agp import tree
@@ -12,9 +14,10 @@ from agp.kernels import Kernel, count_levels
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.models._parts import ExactParts
-from agp.priors import Priors, as_priors, check_fixed, check_priors, restrict
+from agp.priors import Priors, as_priors, check_fixed, check_priors, restrict, values_outside
 from agp.processes import Sparse, initialise_prior
 from agp.random import generator
+from agp.repairs import outside
 from agp.starts import repetitions, starting_kernel
 from agp.tree import constant_data, copy_array, detach
 
@@ -51,6 +54,8 @@ class Observed(NamedTuple):
     """The given mean function. By default, a constant if the targets have a level, otherwise zero."""
     priors: Priors
     """The given priors."""
+    given: dict[str, Any]
+    """The arguments as they were given."""
     known: dict[str, Array | None]
     """What is known of all N rows: weights [N], an offset [N, 1 or P] and noise variances [N, 1 or P]."""
     options: dict[str, Any]
@@ -68,6 +73,7 @@ def prepare_data(
     """
     for name, kind in (("kernel", Kernel), ("likelihood", Likelihood), ("mean_function", Mean)):
         check_instance(name, parts.get(name), kind, optional=True)
+    priors = as_priors(parts["priors"])
     likelihood: Likelihood = Gaussian() if parts["likelihood"] is None else parts["likelihood"]
     X, y = valid_data(X, y, missing=likelihood.missing)
     likelihood.check_targets(y)
@@ -97,7 +103,8 @@ def prepare_data(
     given = {
         "kernel": kernel,
         "mean_function": mean_function.with_slopes() if tagged else mean_function,
-        "priors": as_priors(parts["priors"]),
+        "priors": priors,
+        "given": dict(parts) | ({"kernel": kernels} if isinstance(kernels, Kernel) else {}),
         "known": known,
         "options": {name: x for name, x in parts.items() if name not in ExactParts.__annotations__},
     }
@@ -310,10 +317,30 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
     return X, y
 
 
-def initialise_model(model: T) -> T:
-    """Check the priors of a new model, and return it within their limits, with leaves that autodiff does not trace."""
+def warn_of_moved(parts: Mapping[str, Any], priors: Priors, X: Array, /) -> None:
+    """Warn of values of a given kernel, likelihood or mean function that are outside their limits, and thus move."""
+    for path in ("kernel", "likelihood", "mean_function") if priors else ():
+        part = parts.get(path)
+        for said in [] if part is None else values_outside(tree.place_leaves(part, X), path, priors):
+            warnings.warn(f"{said}, so it is moved; change the value or the limit.", stacklevel=outside())
+
+
+@contextmanager
+def ignore_moved(part: str = "") -> Iterator[None]:
+    """Do not warn of values that are moved, for a part with computed values, or for all."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=rf"{part}\S* is given as .* limits it to", category=UserWarning)
+        yield
+
+
+def initialise_model(model: T, data: Observed, /) -> T:
+    """Check the priors of a new model, and return it within their limits, with leaves that autodiff does not trace.
+
+    Values that were given, and move, are named in a warning.
+    """
     check_priors(model)
     check_fixed(model)
+    warn_of_moved(data.given, data.priors, data.X)
     return restrict(tree.equalise(detach(model)))
 
 

@@ -102,4 +102,4 @@ class SVGP(Variational):
         """
         data = prepare_data(X, y, parts, kernels=kernel)
         process = initialise_process(data, outputs, kernel, posterior)
-        return initialise_model(cls(process, data.likelihood, data.priors))
+        return initialise_model(cls(process, data.likelihood, data.priors), data)

@@ -94,7 +94,7 @@ class TSVGP(SparseSites, KeepsSums):
         """Build a model that is ready for training, with all sites 0."""
         data = prepare_data(X, y, parts)
         X = held_in_memory(cls, X, y, data)["X"]
-        return initialise_model(cls(**sparse_parts(data), X=X, **zero_sites(X, data.outputs)))
+        return initialise_model(cls(**sparse_parts(data), X=X, **zero_sites(X, data.outputs)), data)
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
         Kuu, pull_Kuu = self._inducing_covariance()

@@ -91,7 +91,7 @@ class TVGP(SiteModel):
         sites = zero_sites(X, data.outputs, shared_precision=shared_precision)
         model = cls(**exact_parts(data), X=X, **sites)
         model._check_missing()
-        return initialise_model(model)
+        return initialise_model(model, data)
 
     # -- bound ------------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from agp.priors._limits import (
     held_leaves,
     limits_of,
     restrict,
+    values_outside,
 )
 from agp.priors._model import (
     Priors,

@@ -7,7 +7,7 @@ to the log prior.
 import math
 import numbers
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -16,6 +16,9 @@ from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.errors import explain_arguments
 from agp.priors._densities import Entries, Prior
 from agp.tree import LOWER, ORDERED, POSITIVE
+
+ROUNDING = 1e-6
+"""The relative rounding error of a value in float32, which does not count as outside a limit."""
 
 T = TypeVar("T")
 L = TypeVar("L", bound="Limit")
@@ -79,6 +82,16 @@ class Between(Limit):
             object.__setattr__(self, name, float(value))
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise ValueError(f"low is {self.low:g} and high is {self.high:g}, but low must be less than high.")
+
+    def _holds(self, value: float) -> bool:
+        """Whether a value is within the limits, up to rounding."""
+        room = ROUNDING * abs(value)
+        return (self.low is None or value >= self.low - room) and (self.high is None or value <= self.high + room)
+
+    def _text(self) -> str:
+        if self.low is None:
+            return f"at most {self.high:g}"
+        return f"at least {self.low:g}" if self.high is None else f"between {self.low:g} and {self.high:g}"
 
 
 @explain_arguments
@@ -203,6 +216,37 @@ def restrict(model: T, limits: dict[str, Limits] | None = None, /) -> T:
     values = tree.leaves(model)
     clipped = {name: backend_of(low).xp.clip(values[name], low, high) for name, (low, high) in limits.items()}
     return tree.equalise(tree.with_leaves(model, clipped))
+
+
+def values_outside(part: Any, path: str, priors: Iterable[tuple[str, Any]], /) -> list[str]:
+    """Return, as text, the values of a part of a model, with a path, that are outside their limits among priors.
+
+    The defaults of a class were not given, so they do not count.
+    """
+    found = []
+    bounds = [(pattern, one) for pattern, one in priors if isinstance(one, Between)]
+    usual = _defaults(part) if bounds else {}
+    for leaf, x in tree.leaves(tree.detach(part), "parameter").items() if bounds else ():
+        if leaf in usual and x.shape == () and float(x) == usual[leaf]:
+            continue
+        name, flat = tree.join_path(path, leaf), backend_of(x).xp.reshape(x, (-1,))
+        for pattern, between in bounds:
+            at = tree.whole_pattern(pattern) if x.shape == () else pattern  # a number stands for all entries
+            values = [float(flat[i]) for i in tree.entries_matching(name, tuple(x.shape), at)]
+            if far := [value for value in values if not between._holds(value)]:
+                found.append(f"{name} is given as {far[0]:g}, but {pattern!r} limits it to {between._text()}")
+    return found
+
+
+def _defaults(part: Any) -> dict[str, float]:
+    """Return the numbers that are defaults of the classes of a part and its parts, by the name of the leaf."""
+    nodes: dict[str, Any] = tree.nodes(part, object)
+    return {
+        tree.join_path(path, field.name): float(field.default)
+        for path, node in nodes.items()
+        for field in fields(node)
+        if isinstance(field.default, numbers.Real) and not isinstance(field.default, bool)
+    }
 
 
 def limits_among(model: Any, kind: type[L], /) -> list[tuple[str, L]]:

@@ -94,11 +94,13 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
 def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
     """Return each parameter that has a prior, together with the prior; the errors are those of `log_prior`."""
     pairs = as_priors(model.priors)
-    parameters = [leaf for leaf in tree.describe(model) if leaf.role == "parameter"]
+    leaves = tree.describe(model)
+    parameters = [leaf for leaf in leaves if leaf.role == "parameter"]
     for pattern, _ in pairs:
         matching = [leaf for leaf in parameters if tree.matches(leaf.name, tree.whole_pattern(pattern))]
         if not matching:
-            said = tree.no_match_message(pattern, [leaf.name for leaf in parameters])
+            constants = [leaf.name for leaf in leaves if leaf.role == "constant"]
+            said = tree.no_match_message(pattern, [leaf.name for leaf in parameters], constants)
             raise ValueError(f"priors has the key {pattern!r}, but {said}")
     found = []
     for leaf in parameters:

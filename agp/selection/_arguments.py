@@ -11,11 +11,10 @@ from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_instance, check_weights, known_of_rows
 from agp.kernels import Kernel
 from agp.likelihoods import NEGLIGIBLE_NOISE, Gaussian, Likelihood
-from agp.means import ConstantMean
 from agp.models import valid_data
 from agp.priors import Fixed, Priors, as_priors, check_zeros
 from agp.selection._equal import spread_of_equal
-from agp.selection._given import Data, Plan, all_names
+from agp.selection._given import Data, Plan, all_names, by_compared_kernel
 
 
 def valid_rows(X: Array, y: Array, weights: Array | None, noise: Array | None = None) -> Data:
@@ -64,17 +63,26 @@ def split_priors(priors: Any, frozen: str | Iterable[str] = (), /) -> tuple[Any,
 
 
 def with_limits(plan: Plan, limits: Priors, /) -> Plan:
-    """Return the plan with limits. Raise ValueError unless each pattern matches a parameter of a compared model."""
-    if not limits:
+    """Return the plan with limits.
+
+    Raise ValueError unless each pattern, also that of a density for kernels that are chosen, matches a parameter.
+    """
+    chosen = isinstance(plan.kernel, str)
+    densities = as_priors(plan.priors) if chosen and isinstance(plan.priors, Mapping) else ()
+    if not limits and not densities:
         return plan
-    parts = [("likelihood", plan.likelihood), ("mean_function", plan.mean_function or ConstantMean())]
-    nodes = [*(("kernel", kernel) for kernel in plan.kernels().values()), *parts]
-    names = [f"{path}.{name}" for path, part in nodes for name in all_names(part)]
-    for pattern, _ in limits:
-        if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
-            raise ValueError(tree.no_match_message(pattern, dict.fromkeys(names)))
+    kernels = plan.kernels().values()
+    names = dict.fromkeys([*(f"kernel.{name}" for one in kernels for name in all_names(one)), *plan.names_beside()])
+    constants = ["kernel.period"] if chosen and plan.times else []
+    constants += [f"kernel.{name}" for one in kernels for name in tree.leaves(one, "constant")]
+    for pattern, _ in (*limits, *densities):
+        whole = tree.whole_pattern(pattern)
+        if not any(tree.matches(name, whole) for name in names if name not in constants):
+            raise ValueError(tree.no_match_message(pattern, names, constants))
     if _is_without_noise(plan.likelihood):
         check_zeros(("likelihood.noise_variance",), limits)
+    if chosen:  # checks the entries
+        by_compared_kernel((*limits, *densities), next(iter(kernels)), plan.columns)
     return plan._replace(limits=limits)
 
 

@@ -13,7 +13,7 @@ from agp.chunking import column_spreads
 from agp.errors import NotPositiveDefiniteError
 from agp.gradient import unfrozen
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Stationary, Sum
-from agp.models import TVGP
+from agp.models import TVGP, ignore_moved
 from agp.priors import Fixed, as_priors, assign_priors, fixed_entries, held_leaves
 from agp.selection._climb import beside
 from agp.selection._given import Columns, Data, by_compared_kernel
@@ -134,10 +134,11 @@ def start_model(start: Start, data: Data, likelihood: Any, plan: Any) -> Searche
     """Return a kernel with its starting values, and a model of rows on the host, with the priors of a `ClassPlan`."""
     priors = (*as_priors(None if isinstance(plan.priors, str) else plan.priors), *plan.limits)
     if isinstance(plan.kernel, str):
-        priors = by_compared_kernel(priors, start.kernel)
+        priors = by_compared_kernel(priors, start.kernel, plan.columns)
     given: Any = {"priors": priors, "weights": data.weights, "likelihood": likelihood}
     shared = likelihood.latents(1) > 1
-    model = TVGP.from_data(data.X, data.y, kernel=start.kernel, **given, shared_precision=shared)
+    with ignore_moved():
+        model = TVGP.from_data(data.X, data.y, kernel=start.kernel, **given, shared_precision=shared)
     return Searched(start, model, -math.inf)
 
 
@@ -151,7 +152,7 @@ def free_names(model: TVGP, frozen: tuple[str, ...]) -> list[str]:
     free = [x for x in names if x not in held and len(fixed.get(x, ())) < max(1, math.prod(names[x].shape))]
     wholes = map(tree.whole_pattern, frozen)
     unknown = [pattern for pattern in wholes if not any(tree.matches(name, pattern) for name in names)]
-    return unfrozen(model, (*frozen, *sorted(held))) if free or unknown else []
+    return unfrozen(model, (*frozen, *(f"^{name}" for name in sorted(held)))) if free or unknown else []
 
 
 def train_kernel(one: Searched, data: Data, likelihood: Any, plan: Any, most: int, see: Any) -> Searched:
@@ -165,7 +166,8 @@ def train_kernel(one: Searched, data: Data, likelihood: Any, plan: Any, most: in
     begun, frozen = start_model(one.start, data, likelihood, plan).model, plan.frozen
     if isinstance(plan.kernel, str):
         frozen = tuple(
-            name for name, _ in by_compared_kernel(tuple((name, Fixed()) for name in frozen), one.start.kernel)
+            name
+            for name, _ in by_compared_kernel(tuple((name, Fixed()) for name in frozen), one.start.kernel, plan.columns)
         )
     if not free_names(begun, frozen):
         batch = begun._batch(data.X, data.y, weights=data.weights)

@@ -34,7 +34,7 @@ from agp.kernels import (
     input_columns,
 )
 from agp.means import ConstantMean, ZeroMean
-from agp.models import GPR
+from agp.models import GPR, ignore_moved
 from agp.priors import limits_of, restrict
 from agp.selection._given import Data, Plan, checksum_of, finite_average
 from agp.selection._trial import Candidate, Trial
@@ -266,7 +266,8 @@ def observations(model: Any) -> float:
 
 def exact_gp(data: Data, **parts: Any) -> GPR:
     """Build a model with `GPR.from_data` from the rows, their weights and their known noise variances."""
-    model = GPR.from_data(data.X, data.y, weights=data.weights, noise=data.noise, **parts)
+    with ignore_moved():  # those of the user are checked before
+        model = GPR.from_data(data.X, data.y, weights=data.weights, noise=data.noise, **parts)
     model.likelihood.check_noise(model.noise)
     return model
 

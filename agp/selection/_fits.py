@@ -14,7 +14,7 @@ from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.inducing import Points
 from agp.kernels import Kernel, count_levels
 from agp.likelihoods import Gaussian, Likelihood
-from agp.models import SGPR, SVGP
+from agp.models import SGPR, SVGP, warn_of_moved
 from agp.priors import Prior
 from agp.repairs import outside, public
 from agp.selection._arguments import (
@@ -132,7 +132,8 @@ def fit_regression(
     priors
         A dictionary of priors and limits whose keys are patterns for leaf names, or None. With "auto", or with limits
         alone, lengthscales have a prior if there are fewer than five rows per column (see
-        docs/starts-rates-priors.md). Limits (`agp.priors.Between`) hold for every kernel that has the parameter.
+        docs/starts-rates-priors.md). Limits (`agp.priors.Between`) hold for every kernel that has the parameter, but
+        for "auto" not for the lengthscales of seasons.
     frozen
         One or several patterns for the names of leaves, or of single entries, that keep their values, as in `agp.fit`.
     method
@@ -246,8 +247,10 @@ def fit_regression(
     tolerance = check_positive("tolerance", tolerance)
     columns, kernel = _mix_categories(X, categories, kernel)
     priors, limits = split_priors(priors, frozen)
-    plan = with_limits(Plan(kernel, likelihood, mean_function, priors, memory, tolerance, columns), limits)
-    plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data), times=check_times(times, X))
+    plan = Plan(kernel, likelihood, mean_function, priors, memory, tolerance, columns, times=check_times(times, X))
+    plan = with_limits(plan, limits)
+    _warn_of_moved(plan, X)
+    plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data))
     exact = is_exact(method, X)
     near = not exact and _uses_neighbours(method, plan, X)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
@@ -281,6 +284,13 @@ def _check_choices(kernel: Any, priors: Any, likelihood: Any, hyperparameters: A
     check_gaussian(likelihood)
     check_choice("hyperparameters", hyperparameters, HYPERPARAMETERS)
     check_choice("method", method, REGRESSION_METHODS)
+
+
+def _warn_of_moved(plan: Plan | ClassPlan, X: Array) -> None:
+    """Warn of values that the user gave, and that are outside the limits of the user."""
+    given = {} if isinstance(plan.kernel, str) else {"kernel": plan.kernel}
+    mean_function = plan.mean_function if isinstance(plan, Plan) else None
+    warn_of_moved({**given, "likelihood": plan.likelihood, "mean_function": mean_function}, plan.limits, X)
 
 
 def _mix_categories(X: Array, categories: Iterable[int], kernel: Any) -> tuple[Columns, Any]:
@@ -445,6 +455,7 @@ def fit_classification(
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     priors, limits = split_priors(priors)
     plan = ClassPlan(kernel, logistic, priors, memory, most, seed, columns, tree.patterns(frozen), limits)
+    _warn_of_moved(plan, X)
     exact = _is_exact(method, X)
     with Watch(max_seconds, callbacks, progress=progress, max_steps=max_steps) as watch:
         facts: dict[str, Any] = {}

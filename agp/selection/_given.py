@@ -3,7 +3,7 @@
 import math
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,20 @@ from agp import tree
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_instance, check_several, check_whole
 from agp.errors import count_of
-from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Projected, Seasonal, Sum, Warped
+from agp.kernels import (
+    RBF,
+    ActiveDims,
+    Kernel,
+    Linear,
+    Matern32,
+    Matern52,
+    Product,
+    Projected,
+    Seasonal,
+    Sum,
+    Warped,
+    input_columns,
+)
 from agp.likelihoods import Bernoulli, Gaussian, Likelihood, Softmax
 from agp.means import ConstantMean, Mean
 from agp.priors import LogNormal, Priors, Relative, as_priors
@@ -241,6 +254,12 @@ class Plan(NamedTuple):
         return plain and isinstance(self.kernel, str) and isinstance(self.priors, str)
 
     @property
+    def limits_lengthscales(self) -> bool:
+        """Whether a limit may be one of lengthscales, which are then those of the columns as they are."""
+        names = [f"kernel.{name}" for kernel in self.kernels().values() for name in all_names(kernel)]
+        return any(_matching([name for name in names if name.endswith("lengthscale")], at) for at, _ in self.limits)
+
+    @property
     def nodes(self) -> list[Any]:
         """The kernel, the mean function and their parts, if they are given."""
         return nodes_of(self.kernel, self.mean_function)
@@ -262,12 +281,12 @@ class Plan(NamedTuple):
 
     def parts(self, kernel: Kernel, data: Data) -> dict[str, Any]:
         """Return the arguments of `GPR.from_data` other than the data and the kernel."""
-        priors, names = self.priors, all_names(kernel)
+        priors = self.priors
         if isinstance(priors, str):
-            some = data.has_few_rows and any(name.endswith("lengthscale") for name in names)
+            some = data.has_few_rows and any(name.endswith("lengthscale") for name in all_names(kernel))
             priors = {"kernel.*lengthscale": LENGTHSCALE} if some else {}
-        if isinstance(self.kernel, str):
-            priors = dict(by_compared_kernel(as_priors(priors), kernel))
+        elif isinstance(self.kernel, str):
+            priors = self._of_kernel(as_priors(priors), kernel)
         return {
             "likelihood": self.likelihood,
             "mean_function": self.mean_function,
@@ -276,53 +295,113 @@ class Plan(NamedTuple):
 
     def add_limits(self, priors: Any, kernel: Kernel) -> Any:
         """Return priors with the limits of parameters; those of parameters that the kernel lacks are left out."""
-        if not self.limits:
-            return priors
-        names = all_names(kernel)
-        pairs = by_compared_kernel(self.limits, kernel) if isinstance(self.kernel, str) else self.limits
-        whole = [(tree.whole_pattern(name), name, limit) for name, limit in pairs]
-        kept = [
-            (name, limit)
-            for pattern, name, limit in whole
-            if any(tree.matches(f"kernel.{one}", pattern) for one in names) or not pattern.startswith("kernel.")
-        ]
-        return (*as_priors(priors), *kept)
+        return (*as_priors(priors), *self._of_kernel(self.limits, kernel)) if self.limits else priors
+
+    def names_beside(self) -> tuple[str, ...]:
+        """Return the names of the parameters of the likelihood and the mean function."""
+        parts = [("likelihood", self.likelihood), ("mean_function", self.mean_function or ConstantMean())]
+        return tuple(f"{path}.{name}" for path, part in parts for name in all_names(part))
+
+    def _of_kernel(self, pairs: Priors, kernel: Kernel) -> Priors:
+        """Return the pairs of patterns and priors for a kernel, without those of parameters that it lacks."""
+        beside = self.names_beside()
+        if isinstance(self.kernel, str):
+            pairs = by_compared_kernel(pairs, kernel, self.columns, beside)
+        names = [*(f"kernel.{name}" for name in all_names(kernel)), *beside]
+        return tuple(pair for pair in pairs if _matching(names, pair[0]))
 
 
-def by_compared_kernel(pairs: Priors, kernel: Kernel, /) -> Priors:
+def by_compared_kernel(pairs: Priors, kernel: Kernel, columns: Columns, beside: Sequence[str] = ()) -> Priors:
     """Return pairs of patterns and priors for a kernel that was built around one of `KERNELS`.
 
-    ``kernel.lengthscale`` then names the lengthscales of all kernels of `KERNELS` in it, but not those of seasons.
-    Other patterns of names in the compared kernel apply to the first part of a sum.
+    ``kernel.lengthscale`` then names the lengthscales of all kernels of `KERNELS` in it, but not those of seasons, and
+    ``kernel.lengthscale[d]`` those of column d. Patterns of several names, such as ``kernel.*``, do not match the
+    lengthscales of seasons either. Other patterns apply to the first part of a sum. `beside` are the names of the
+    parameters of the likelihood and the mean function.
     """
-    found = []
-    for pattern, prior in pairs:
-        name = re.fullmatch(r"kernel\.(\w+(?:\[.*\])?)", pattern)
-        paths = _paths_of_compared(kernel, tree.whole_pattern(name[1])) if name else []
-        patterns = [tree.join_path("kernel", path, name[1]) for path in paths] if name else []
-        if not patterns:
-            patterns = [
-                re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", pattern) if isinstance(kernel, Sum) else pattern
-            ]
-        found += [(one, prior) for one in patterns]
-    return tuple(found)
+    return tuple((one, prior) for pattern, prior in pairs for one in _own_patterns(pattern, kernel, columns, beside))
 
 
-def _paths_of_compared(kernel: Kernel, name: str) -> list[str]:
-    """Return the paths of the kernels of `KERNELS` that have a parameter, without those that are parts of seasons."""
+def _own_patterns(pattern: str, kernel: Kernel, columns: Columns, beside: Sequence[str]) -> list[str]:
+    """Return the patterns for the parameters of a kernel that a pattern names; see `by_compared_kernel`."""
+    compared, others = _split_names(kernel)
+    whole = tree.whole_pattern(pattern)
+    own = [(path, name) for path, name in compared if tree.matches(f"kernel.{name}", whole)]
+    if not own:
+        base = _path_of_sum(kernel)
+        return [pattern if base is None else re.sub(r"^kernel\.(?![*?])", f"kernel.{base}parts.0.", pattern)]
+    index = pattern[len(whole) :]
+    names = [f"kernel.{tree.join_path(path, name)}" for path, name in own]
+    if index:
+        found = [_entry(kernel, path, name, pattern, columns) for path, name in own]
+        names = [f"{name}{entry}" for name, entry in zip(names, found, strict=True) if entry is not None]
+    elif not re.fullmatch(r"[*^]?kernel\.\w+", whole):
+        seasonal = [name for name, in_season in others.items() if in_season and name.endswith("lengthscale")]
+        if not _matching(seasonal, whole):
+            return [pattern]
+        names += _matching([name for name in others if name not in seasonal], whole) + _matching(beside, whole)
+    known = [f"kernel.{name}" for name in all_names(kernel)]
+    return [_anchored(name, known) for name in names]
+
+
+def _split_names(kernel: Kernel) -> tuple[list[tuple[str, str]], dict[str, bool]]:
+    """Return the paths and the parameters of the kernels of `KERNELS`, and whether others are those of seasons."""
     nodes = tree.nodes(kernel, Kernel)
-    seasons = [
-        path
+    seasons = tuple(
+        f"{path}."
         for path, node in nodes.items()
         if isinstance(node, Product) and any(isinstance(part, Seasonal) for part in node.parts)
-    ]
-    return [
-        path
+    )
+    compared = [
+        (path, name)
         for path, node in nodes.items()
-        if type(node) in KERNELS.values()
-        and name in all_names(node)
-        and not any(path.startswith(f"{season}.") for season in seasons)
+        if type(node) in KERNELS.values() and not (seasons and path.startswith(seasons))
+        for name in all_names(node)
     ]
+    own = {tree.join_path(path, name) for path, name in compared}
+    others = {name: bool(seasons) and name.startswith(seasons) for name in all_names(kernel) if name not in own}
+    return compared, {f"kernel.{name}": in_season for name, in_season in others.items()}
+
+
+def _path_of_sum(kernel: Kernel) -> str | None:
+    """Return the path of a sum, with a dot; it may act on some columns or on warped inputs; None if there is none."""
+    path = ""
+    while isinstance(kernel, ActiveDims | Warped):
+        kernel, path = kernel.kernel, f"{path}kernel."
+    return path if isinstance(kernel, Sum) else None
+
+
+def _entry(kernel: Kernel, path: str, name: str, pattern: str, columns: Columns) -> str | None:
+    """Return the index of the entry of a parameter that a pattern with an index names; None if there is none.
+
+    The index of a lengthscale is the number of a column.
+    """
+    index = pattern[len(tree.whole_pattern(pattern)) :]
+    if name != "lengthscale" or "," in index:
+        return index
+    column = int(index[1:-1])
+    if column >= columns.width:
+        width = count_of(columns.width, "column")
+        raise ValueError(f"{pattern!r} names an entry of kernel.lengthscale, but X has {width}; count columns from 0.")
+    if column in columns.categories:
+        raise ValueError(f"{pattern!r} names column {column}, which contains levels and has no lengthscale.")
+    read, value = input_columns(kernel, path, columns.width), tree.nodes(kernel, Kernel)[path].lengthscale  # type: ignore[attr-defined]
+    if column not in read:
+        return None
+    is_scalar = value is not None and not np.ndim(value)
+    return "" if is_scalar and len(read) == 1 else f"[{read.index(column)}]"
+
+
+def _anchored(name: str, known: Sequence[str]) -> str:
+    """Return the pattern that matches this name, or an entry of it, but none of `known` that ends with it."""
+    whole = tree.whole_pattern(name)
+    return f"^{name}" if any(other.endswith(f".{whole}") for other in known) else name
+
+
+def _matching(names: Iterable[str], pattern: str) -> list[str]:
+    """Return the names that a pattern matches, as a whole or in part."""
+    whole = tree.whole_pattern(pattern)
+    return [name for name in names if tree.matches(name, whole)]
 
 
 def nodes_of(*parts: Any) -> list[Any]:

@@ -28,7 +28,9 @@ SUFFIX = " of a learned metric"
 
 def learn_metric(plan: Plan, climb: Climber, best: Trial) -> Trial | None:
     """Train a candidate on its rows with turned axes; return the result if it is clearly better on these rows."""
-    if not (isinstance(plan.kernel, str) and isinstance(plan.priors, str)) or plan.foreign or has_densities(best.model):
+    if not (isinstance(plan.kernel, str) and isinstance(plan.priors, str)) or plan.foreign:
+        return None
+    if plan.limits_lengthscales or has_densities(best.model):
         return None
     model = beside(best.model, np.zeros(0))
     if model.X.shape[0] < LEAST_ROWS:

@@ -109,7 +109,8 @@ def train_without_times(plan: Plan, sample: Data, climb: Climber, best: Trial, t
     kernel = narrow_kernel(best.model.kernel, kept, width) if kept and times.is_series else None
     if kernel is None:
         return None
-    model = on_rows(best.model, sample, plan.parts(kernel, sample)["priors"], kernel.on(kept))
+    kernel = kernel.on(kept)
+    model = on_rows(best.model, sample, plan.parts(kernel, sample)["priors"], kernel)
     return climb("without times", best.kernel + WITHOUT, model, STEPS)
 
 

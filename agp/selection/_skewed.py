@@ -28,7 +28,7 @@ def warp_of(plan: Plan, X: Any) -> Warp | None:
 
     Columns of codes and of times are used as they are.
     """
-    if not (isinstance(plan.kernel, str) and isinstance(plan.priors, str)) or plan.foreign:
+    if not (isinstance(plan.kernel, str) and isinstance(plan.priors, str)) or plan.foreign or plan.limits_lengthscales:
         return None
     rows = to_numpy(X).astype(np.float64)
     skewed = [d for d in plan.columns.numbers if d not in plan.times and _is_skewed(rows[:, d])]
@@ -77,7 +77,7 @@ def try_warp(plan: Plan, sample: Data, climb: Climber, best: Trial, warp: Warp |
     if warp is None:
         return []
     kernel = warp_kernel(best.model.kernel, warp, best.model.X)
-    model = on_rows(best.model, sample, plan.parts(best.model.kernel, sample)["priors"], kernel)
+    model = on_rows(best.model, sample, plan.parts(kernel, sample)["priors"], kernel)
     trial = climb("warp", best.kernel + SUFFIX, model, STEPS)
     nats = sample.observations * (trial.scores.evidence - best.scores.evidence)
     if sample.has_few_rows:

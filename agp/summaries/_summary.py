@@ -199,7 +199,7 @@ def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -
     names = [leaf.name for leaf in leaves if leaf.role == "parameter"]
     for pattern in patterns:
         if not any(tree.matches(name, tree.whole_pattern(pattern)) for name in names):
-            raise ValueError(tree.no_match_message(pattern, names))
+            raise ValueError(tree.no_match_message(pattern, names, tree.leaves(model, "constant")))
     priors = _describe_priors(model)
     fixed = fixed_entries(model, patterns)
     units = [leaf.unit for leaf in leaves if leaf.unit is not None]  # shown in their own column

@@ -299,10 +299,10 @@ class HyperPosterior:
     def _with_level(self) -> tuple[GPR, list[str], tuple[str, ...]]:
         """Return the model with a constant kernel instead of a constant mean, its parameters, and fixed entries."""
         model, coordinates = self.model, self.prior.coordinates
-        names, held = [leaf.name for leaf in coordinates.leaves], coordinates.fixed_names
+        names, held = [leaf.name for leaf in coordinates.leaves], [f"^{name}" for name in coordinates.fixed_names]
         plain: dict[str, Any] = {"priors": (), "mean_function": ZeroMean(), "offset": None}  # the targets are centred
         if self.level is None:
-            return dataclasses.replace(model, **plain), names, held
+            return dataclasses.replace(model, **plain), names, tuple(held)
         kernel = model.kernel + Constant(self.level)
         nested = len(kernel.parts) == 2 and kernel.parts[0] is model.kernel
         if nested:

@@ -99,7 +99,7 @@ def fit_newton(
     max_iterations = check_whole("max_iterations", max_iterations, least=0)
     tolerance = check_positive("tolerance", tolerance)
     model, kept = restrict(tree.detach(model)), tree.patterns(frozen)
-    names = unfrozen(model, (*kept, *sorted(held_leaves(model))))
+    names = unfrozen(model, (*kept, *(f"^{name}" for name in sorted(held_leaves(model)))))
     search = _Search(Evidence(model, data, names, kept), observations_of(data), check_callables("callbacks", callbacks))
     with track(progress) as tracker, tracker.inside():
         judge_bounds(tracker, model, data)

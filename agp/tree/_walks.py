@@ -105,8 +105,11 @@ def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
 def matches(name: str, pattern: str, /) -> bool:
     """Whether the name of a leaf, or the end of the name after any dot, matches a pattern.
 
-    For example, ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` matches ``process.inducing.Z``.
+    For example, ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` matches ``process.inducing.Z``. A pattern
+    that begins with ``^`` is compared with the whole name, with or without a leading ``process.``.
     """
+    if pattern.startswith("^"):
+        return any(fnmatchcase(whole, pattern[1:]) for whole in (name, name.removeprefix("process.")))
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
@@ -142,8 +145,14 @@ def whole_pattern(pattern: str, /) -> str:
     return pattern if (parts := ENTRY.fullmatch(pattern)) is None else parts[1]
 
 
-def no_match_message(pattern: str, names: Iterable[str], /) -> str:
-    """Return the message that no parameter matches a pattern: similar names or, if there are none, all names."""
+def no_match_message(pattern: str, names: Iterable[str], /, constants: Iterable[str] = ()) -> str:
+    """Return the message that no parameter matches a pattern: similar names or, if there are none, all names.
+
+    If the pattern matches one of `constants`, the names of leaves that are not trained, the message says so.
+    """
+    if (constant := next((name for name in constants if matches(name, whole_pattern(pattern))), None)) is not None:
+        remedy = "; the period of agp.Periodic is trained" if constant.endswith(".period") else ""
+        return f"no parameter matches {pattern!r}: {constant} is a constant, which is not trained{remedy}."
     whole = list(names)
     known: dict[str, None] = {}
     for name in whole:

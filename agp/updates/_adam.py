@@ -147,7 +147,7 @@ class Adam:
             for pattern in patterns:
                 whole = pattern if patterns is self.groups else tree.whole_pattern(pattern)
                 if not any(tree.matches(name, whole) for name in names):
-                    raise ValueError(tree.no_match_message(pattern, parameters))
+                    raise ValueError(tree.no_match_message(pattern, parameters, tree.leaves(model, "constant")))
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
         natural = set() if self.natural is None else set(stepping_leaves(model, tuple(self.frozen)))

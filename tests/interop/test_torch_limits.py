@@ -112,6 +112,7 @@ def test_a_module_starts_at_the_model(build):
 
 
 @pytest.mark.parametrize("limits", [Between(2.0), Between(None, 0.1), Between(0.7, 5.0), Between(0.1, 0.7)])
+@pytest.mark.filterwarnings("ignore:.* is given as .* limits it to:UserWarning")
 def test_a_start_at_a_limit_is_moved_inside_by_one_percent(limits):
     model = gpr({"kernel.lengthscale": limits})
     before, after = (values(x)["kernel.lengthscale"] for x in (model, GPModule(model).model()))

@@ -222,8 +222,10 @@ def test_limits_have_the_units_of_the_parameter():
     scaled = {"kernel.lengthscale": Between(500.0, 1200.0), "likelihood.noise_variance": Between(0.05 * 1e-4)}
     plain = {"kernel.lengthscale": Between(0.5, 1.2), "likelihood.noise_variance": Between(0.05)}
     kernel = agp.RBF(lengthscale=[1000.0, 1500.0])
-    one = agp.fit(gpr(priors=plain), X, Y).model
-    other = agp.fit(agp.GPR.from_data(1e3 * X, 1e-2 * Y, kernel=kernel, priors=scaled), 1e3 * X, 1e-2 * Y).model
+    with pytest.warns(UserWarning, match="is given as 1.5, but"):
+        one = agp.fit(gpr(priors=plain), X, Y).model
+    with pytest.warns(UserWarning, match="is given as 1500, but"):
+        other = agp.fit(agp.GPR.from_data(1e3 * X, 1e-2 * Y, kernel=kernel, priors=scaled), 1e3 * X, 1e-2 * Y).model
     np.testing.assert_allclose(other.kernel.lengthscale, 1e3 * one.kernel.lengthscale, rtol=1e-4)
     np.testing.assert_allclose(other.predict(1e3 * X).mean, 1e-2 * one.predict(X).mean, rtol=1e-4, atol=1e-7)
 
@@ -480,3 +482,81 @@ def test_a_parameter_that_stays_zero_may_have_a_limit_that_it_satisfies():
     priors = {"likelihood.noise_variance": agp.priors.Between(0.0, 1.0)}
     parts = {"likelihood": agp.Gaussian(0.0), "noise": np.full(30, 0.01), "priors": priors}
     assert agp.GPR.from_data(X, np.sin(X[:, 0]), **parts).likelihood.noise_variance == 0.0
+
+
+# -- given values ------------------------------------------------------------------------------------------------------
+
+PERIODIC = {"kernel": agp.Periodic(period=3.65), "priors": {"kernel*period": Between(3.0, 3.4)}}
+GIVEN = {
+    "kernel": (PERIODIC, r"kernel.period is given as 3.65, but 'kernel\*period' limits it to between 3 and 3.4"),
+    "list": (
+        {"kernel": agp.RBF(lengthscale=[1.0, 2.0]), "priors": {"kernel.lengthscale[1]": Between(high=1.5)}},
+        r"kernel.lengthscale is given as 2, but 'kernel.lengthscale\[1\]' limits it to at most 1.5",
+    ),
+    "part": (
+        {"kernel": agp.RBF().on((0,)) + agp.RBF(lengthscale=0.1).on((1,)), "priors": {"kernel.*": Between(0.5)}},
+        r"kernel.parts.1.kernel.lengthscale is given as 0.1, but 'kernel.\*' limits it to at least 0.5",
+    ),
+    "likelihood": (
+        {"likelihood": agp.Gaussian(0.1), "priors": {"likelihood.*": Between(0.2)}},
+        r"likelihood.noise_variance is given as 0.1, but 'likelihood.\*' limits it to at least 0.2",
+    ),
+    "mean": (
+        {"mean_function": agp.ConstantMean(5.0), "priors": {"mean_function.value": Between(0.0, 1.0)}},
+        r"mean_function.value is given as 5, but 'mean_function.value' limits it to between 0 and 1",
+    ),
+}
+WAYS = {
+    "GPR": lambda **given: agp.GPR.from_data(X, Y, **given),
+    "SGPR": lambda **given: agp.SGPR.from_data(X, Y, num_inducing=9, **given),
+    "SVGP": lambda **given: agp.SVGP.from_data(X, Y, num_inducing=9, **given),
+    "NNGP": lambda **given: agp.NNGP.from_data(X, Y, **given),
+    "fit_regression": lambda **given: agp.fit_regression(X, Y, **given),
+    "mixture": lambda **given: agp.fit_regression(X, Y, hyperparameters="mixture", **given),
+    "estimator": lambda **given: agp.GPRegressor(method="sgpr", num_inducing=9, **given).fit(X, Y),
+}
+
+
+@pytest.mark.parametrize("case", GIVEN)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning", "ignore::agp.errors.ConvergenceWarning")
+def test_a_given_value_outside_its_limits_is_said_to_move(case, way):
+    given, said = GIVEN[case]
+    if case == "mean" and way == "mixture":
+        pytest.skip("limits of a constant mean are not integrated over")
+    with pytest.warns(UserWarning, match=said) as caught:
+        WAYS[way](**given)
+    assert sum("is given as" in str(one.message) for one in caught) == 1
+
+
+def test_a_given_value_within_its_limits_and_computed_starts_do_not_warn():
+    gpr(priors={"kernel.lengthscale": Between(0.9, 1.6), "kernel.variance": Between(None, 0.01)})
+    agp.fit_regression(X, Y, kernel=KERNEL, priors={"kernel.*lengthscale": Between(0.9, 1.6)})
+
+
+def test_the_period_of_a_season_is_named_as_a_constant():
+    seasonal = agp.Seasonal(period=2.0)
+    said = (
+        r"no parameter matches 'kernel.period': kernel.period is a constant, .* the period of agp.Periodic is trained"
+    )
+    for prior in (Between(1.0, 3.0), LogNormal(0.0, 1.0), Fixed()):
+        with pytest.raises(ValueError, match=said):
+            agp.GPR.from_data(X, Y, kernel=seasonal, priors={"kernel.period": prior})
+    model = agp.GPR.from_data(X, Y, kernel=seasonal)
+    for fit in (agp.fit, agp.fit_newton, agp.fit_lbfgs):
+        with pytest.raises(ValueError, match=said):
+            fit(model, X, Y, frozen="kernel.period")
+    with pytest.raises(ValueError, match=said):
+        agp.summary(model, frozen="kernel.period")
+
+
+def test_a_pattern_can_begin_at_the_beginning_of_the_name():
+    kernel = agp.RBF() + (agp.RBF() * agp.Matern32()).on((0,))
+    limits = {"^kernel.parts.0.lengthscale": Between(0.9, 1.1)}
+    for model in (
+        agp.GPR.from_data(X, Y, kernel=kernel, priors=limits),
+        agp.SVGP.from_data(X, Y, kernel=kernel, priors=limits, num_inducing=9),
+    ):
+        shown = [line for line in agp.summary(model).splitlines() if "between 0.9 and 1.1" in line]
+        assert len(shown) == 1
+        assert shown[0].split()[0].removeprefix("process.") == "kernel.parts.0.lengthscale"

@@ -348,6 +348,7 @@ def _truncated(log_density, low, high):
 
 
 @pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.filterwarnings("ignore:.* is given as .* limits it to:UserWarning")
 def test_integral_within_limits_is_quadrature(name):
     """The evidence is the average over priors that are truncated to the limits."""
     priors, ends, densities = LIMITS[name]
@@ -395,6 +396,7 @@ def test_slope_of_the_posterior_in_limits_is_its_difference_quotient():
     _check_slopes(limits, 0.5)
 
 
+@pytest.mark.filterwarnings("ignore:.* is given as .* limits it to:UserWarning")
 def test_limits_in_other_units_give_the_same_mixture():
     def mixture(a, c):
         limits = {
