@@ -77,6 +77,8 @@ def prepare_data(
     kernel: Kernel | None = parts.get("kernel")
     kernel = None if kernel is None else count_levels(kernel, X)
     X, y, offset = _rows_for_start(X, y, known)
+    kernel = None if kernel is None else tree.place_host_arrays(kernel, X)
+    likelihood = tree.place_host_arrays(likelihood, X)
     _check_codes(kernel if kernels is None else kernels, X)
     is_complete = kernel is not None and not tree.missing(kernel) and not tree.missing(likelihood)
     values, use = observations_of_rows(likelihood, y, offset), {"is_used": not is_complete}
@@ -93,7 +95,7 @@ def prepare_data(
     seen = None if values is not None else level_of_rows(likelihood, y, offset)
     level = level if seen is None else seen
     usual = ZeroMean() if values is None and seen is None else ConstantMean()
-    mean_function = usual if parts["mean_function"] is None else parts["mean_function"]
+    mean_function = usual if parts["mean_function"] is None else tree.place_host_arrays(parts["mean_function"], X)
     given = {
         "kernel": kernel,
         "mean_function": mean_function.with_slopes() if tagged else mean_function,

@@ -286,7 +286,9 @@ def _check_choices(kernel: Any, priors: Any, likelihood: Any, hyperparameters: A
 def _mix_categories(X: Array, categories: Iterable[int], kernel: Any) -> tuple[Columns, Any]:
     """Return the kinds of columns, and the kernel, if it is given, for these columns."""
     columns = Columns(X.shape[1], check_categories(categories, X))
-    return columns, count_levels(columns.mix(kernel), X) if isinstance(kernel, Kernel) else kernel
+    if not isinstance(kernel, Kernel):
+        return columns, kernel
+    return columns, tree.place_host_arrays(count_levels(columns.mix(kernel), X), X)
 
 
 def _warn_about(found: Any, why: str) -> Any:
