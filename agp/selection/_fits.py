@@ -29,7 +29,15 @@ from agp.selection._arguments import (
 )
 from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPlan
 from agp.selection._equal import result_of_equal, spread_of_equal
-from agp.selection._given import Columns, Plan, check_categories, check_times, logistic_likelihood, subsample_rows
+from agp.selection._given import (
+    Columns,
+    Plan,
+    check_categories,
+    check_times,
+    logistic_likelihood,
+    parts_to_compare,
+    subsample_rows,
+)
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._outlook import scale_of, stages_of_regression
 from agp.selection._race import takes_mixture
@@ -245,6 +253,7 @@ def fit_regression(
     check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
     columns, kernel = _mix_categories(X, categories, kernel)
+    kernel, likelihood, mean_function = parts_to_compare(kernel, likelihood, mean_function, X=X)
     priors, limits = split_priors(priors, frozen)
     plan = with_limits(Plan(kernel, likelihood, mean_function, priors, memory, tolerance, columns), limits)
     plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data), times=check_times(times, X))
@@ -286,9 +295,7 @@ def _check_choices(kernel: Any, priors: Any, likelihood: Any, hyperparameters: A
 def _mix_categories(X: Array, categories: Iterable[int], kernel: Any) -> tuple[Columns, Any]:
     """Return the kinds of columns, and the kernel, if it is given, for these columns."""
     columns = Columns(X.shape[1], check_categories(categories, X))
-    if not isinstance(kernel, Kernel):
-        return columns, kernel
-    return columns, tree.place_host_arrays(count_levels(columns.mix(kernel), X), X)
+    return columns, count_levels(columns.mix(kernel), X) if isinstance(kernel, Kernel) else kernel
 
 
 def _warn_about(found: Any, why: str) -> Any:
@@ -443,7 +450,7 @@ def fit_classification(
     check_labels(logistic, y)
     check_memory(memory)
     columns, kernel = _mix_categories(X, categories, kernel)
-    kernel = tree.place_leaves(kernel, X) if isinstance(kernel, Kernel) else kernel
+    kernel = tree.place_leaves(tree.place_host_arrays(kernel, X), X) if isinstance(kernel, Kernel) else kernel
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     priors, limits = split_priors(priors)
     plan = ClassPlan(kernel, logistic, priors, memory, most, seed, columns, tree.patterns(frozen), limits)
