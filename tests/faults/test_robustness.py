@@ -303,8 +303,8 @@ def test_hyperparameters_of_another_shape_are_refused(build, kernel, message):
 def test_hyperparameters_of_another_library_are_refused():
     X, y = data()
     torch = pytest.importorskip("torch")
-    with pytest.raises(TypeError, match="lengthscale has dtype torch.float32, X has torch.float64"):
-        other = RBF(lengthscale=torch.tensor(1.0, dtype=torch.float32))
+    other = RBF(lengthscale=torch.tensor(1.0, dtype=torch.float32))
+    with pytest.raises(TypeError, match=r"lengthscale has dtype torch.float32, X has torch.float64"):
         sparse(torch.asarray(X), torch.asarray(y), kernel=other)
     with pytest.raises(TypeError, match="lengthscale is a torch array, but X is a numpy array"):
         sparse(X, y, kernel=RBF(lengthscale=torch.tensor(1.0, dtype=torch.float64)))

@@ -60,7 +60,8 @@ class Mixed(Kernel):
         return self.variance * squares, pullback
 
     def from_data(self, X, variance, /):
-        assert backend_of(self.A) is backend_of(X) and self.A.dtype == X.dtype  # constants are like the data
+        assert backend_of(self.A) is backend_of(X)  # constants are like the data
+        assert self.A.dtype == X.dtype
         return tree.with_defaults(self, W=np.full((2, 1), 0.5), variance=variance)  # the parameter may be of NumPy
 
     def check(self, width, /):

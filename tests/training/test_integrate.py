@@ -443,7 +443,7 @@ def test_starts_outside_limits_of_users_parameters(limits, constraint):
         assert np.all(rho < (limits[1] or np.inf))
 
 
-# -- kernels without second derivatives ---------------------------------------------------------------------------------
+# -- kernels without second derivatives -------------------------------------------------------------------------------
 
 
 CALLS = []
