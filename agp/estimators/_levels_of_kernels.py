@@ -47,7 +47,7 @@ def _match_category(
     name: str, entries: list[EntriesOfLevels], encoder: Encoder, frame: Any, inputs: npt.NDArray[Any]
 ) -> None:
     """Choose the levels of a category to which all entries belong: those declared, or those that occur."""
-    found, declared = encoder.levels[name], plain_column(frame.get_column(name)).declared
+    found, declared = encoder.levels[name], plain_column(frame.get_column(name)).declared_levels
     missing = [None] if None in found else []
     if declared is not None and all(entry.fits(len(declared) + len(missing)) for entry in entries):
         encoder.recode(inputs, name, [*declared, *missing])

@@ -177,7 +177,7 @@ class Column:
         return _different_levels(declared)
 
     @cached_property
-    def declared(self) -> list[str] | None:
+    def declared_levels(self) -> list[str] | None:
         """The levels that an unordered categorical type of pandas declares, in this order; None for other types."""
         if self.dtype != nw.Categorical or not self.series.implementation.is_pandas_like():
             return None

@@ -11,7 +11,7 @@ from users_kernel import UsersKernel
 import agp
 from agp.backend import asarray_like, to_numpy
 from agp.bounds import log_evidence, stacked_evidence, stacked_leave_one_out
-from agp.kernels import RBF, Constant, Linear, Matern52, Periodic
+from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Periodic
 from agp.models import GPR, GPRMixture
 from agp.training._hyper_prior import hyper_prior
 from agp.training._importance import match_moments, sample_density, truncate
@@ -453,6 +453,8 @@ CALLS = []
 class Own(UsersKernel):
     """A user's kernel, which has pullbacks, but no second derivatives and no stacks."""
 
+    inner: Kernel
+
     def __call__(self, X, Z=None, /):
         CALLS.append(Z is None)
         return super().__call__(X, Z)
@@ -461,6 +463,8 @@ class Own(UsersKernel):
 @agp.tree.model
 class OwnValues(UsersKernel):
     """A user's kernel without pullbacks."""
+
+    inner: Kernel
 
     def __call__(self, X, Z=None, /):
         return self.inner(X, Z)[0]
