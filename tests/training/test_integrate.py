@@ -495,8 +495,8 @@ def test_modes_of_own_kernels_take_few_evaluations():
     CALLS.clear()
     own = HyperPosterior(GPR.from_data(X, Y, kernel=Own(RBF()))).modes()
     assert len(CALLS) < 250
-    usual = HyperPosterior(GPR.from_data(X, Y, kernel=RBF())).modes()
-    best, expected = (max(modes, key=lambda mode: mode.value) for modes in (own, usual))
-    np.testing.assert_allclose(best.value, expected.value, atol=0.01)
-    plain = HyperPosterior(GPR.from_data(X, Y, kernel=OwnValues(RBF()))).modes()
-    np.testing.assert_allclose(max(mode.value for mode in plain), expected.value, atol=0.01)
+    without = HyperPosterior(GPR.from_data(X, Y, kernel=OwnValues(RBF()))).modes()
+    best, expected = (max(modes, key=lambda mode: mode.value) for modes in (own, without))
+    np.testing.assert_allclose(best.value, expected.value, atol=1e-3)
+    np.testing.assert_allclose(best.vector, expected.vector, atol=0.02)
+    np.testing.assert_allclose(best.information.dense(), expected.information.dense(), rtol=0.02, atol=0.02)
