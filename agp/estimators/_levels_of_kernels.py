@@ -62,18 +62,18 @@ def _match_category(
 def _check_numbers(name: str, entry: EntriesOfLevels, numbers: npt.NDArray[Any]) -> None:
     """Raise ValueError if a column of numbers contains a code of no level."""
     largest = float(np.max(numbers, initial=-1.0, where=~np.isnan(numbers)))
-    if largest >= entry.count and not entry.may_exceed:
+    if largest >= entry.levels and not entry.may_exceed:
         raise ValueError(
             f"column {quote(name)} contains the code {largest:.9g}, but {entry.name} has entries for "
-            f"{count_of(entry.count, 'level')}, whose codes are 0 to {entry.count - 1}; correct the column, or give "
+            f"{count_of(entry.levels, 'level')}, whose codes are 0 to {entry.levels - 1}; correct the column, or give "
             "the kernel an entry for each level."
         )
 
 
 def _levels_error(name: str, held: str, entry: EntriesOfLevels, levels: int) -> ValueError:
     remedy = "give the kernel entries for the levels of the column"
-    if levels < entry.count:
+    if levels < entry.levels:
         remedy = "declare all levels in the order of the entries, as in pd.Categorical(column, categories=[...])"
         remedy += ", or leave out the entries of the other levels"
-    of = f"{entry.name} has entries for {count_of(entry.count, 'level')}"
+    of = f"{entry.name} has entries for {count_of(entry.levels, 'level')}"
     return ValueError(f"column {quote(name)} {held}, but {of}; {remedy}.")

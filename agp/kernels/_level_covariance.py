@@ -299,7 +299,7 @@ class EntriesOfLevels(NamedTuple):
     """A part of a kernel whose entries belong to the levels of a column."""
 
     column: int
-    count: int
+    levels: int
     """The number of levels for which the part has entries."""
     name: str
     """The class of the part."""
@@ -308,7 +308,7 @@ class EntriesOfLevels(NamedTuple):
 
     def fits(self, levels: int, /) -> bool:
         """Whether the entries fit a column with so many levels."""
-        return levels <= self.count if self.may_exceed else levels == self.count
+        return levels <= self.levels if self.may_exceed else levels == self.levels
 
 
 def entries_of_levels(kernel: Kernel, width: int, /) -> list[EntriesOfLevels]:

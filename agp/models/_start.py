@@ -264,10 +264,10 @@ def _check_codes(kernels: Any, X: Array) -> None:
             )
     for entry in (entry for kernel in several for entry in entries_of_levels(kernel, width)):
         largest = float(xp.max(xp.round(X[:, entry.column]))) if X.shape[0] else -1.0
-        if largest >= entry.count and not entry.may_exceed:
+        if largest >= entry.levels and not entry.may_exceed:
             raise ValueError(
                 f"column {entry.column} of X contains the code {largest:.9g}, but {entry.name} has entries for "
-                f"{count_of(entry.count, 'level')}, whose codes are 0 to {entry.count - 1}; correct the column, or "
+                f"{count_of(entry.levels, 'level')}, whose codes are 0 to {entry.levels - 1}; correct the column, or "
                 "give the kernel an entry for each level."
             )
 

@@ -331,7 +331,7 @@ def nodes_of(*parts: Any) -> list[Any]:
     return [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
 
 
-def parts_to_compare(*parts: Any, X: Array) -> tuple[Any, ...]:
+def parts_to_compare(*parts: Any, X: Array) -> Any:
     """Return the given parts of a model with their arrays where models of samples are computed.
 
     That is on the host, but beside X if users define one of the parts, which might not run on NumPy.
