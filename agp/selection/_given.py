@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, backend_of, backend_of_type, to_numpy
+from agp.backend import Array, backend_of, find_backend, to_numpy
 from agp.checks import check_instance, check_several, check_whole
 from agp.errors import count_of
 from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Projected, Seasonal, Sum, Warped
@@ -342,7 +342,7 @@ def parts_to_compare(*parts: Any, X: Array) -> Any:
 
 def _on_host(part: Any) -> Any:
     """Return a part with NumPy arrays instead of arrays of other libraries; lists and numbers are kept."""
-    libraries = {name: backend_of_type(type(x)) for name, x in tree.leaves(part).items()}
+    libraries = {name: find_backend(x) for name, x in tree.leaves(part).items()}
     moved = {name for name, B in libraries.items() if B is not None and not B.is_lazy}
     return tree.with_leaves(part, {name: to_numpy(x) for name, x in tree.leaves(part).items() if name in moved})
 

@@ -8,8 +8,8 @@ from agp.backend import (
     Array,
     asarray_like,
     backend_of,
-    backend_of_type,
     check_array_type,
+    find_backend,
     get_backend,
     like,
     to_numpy,
@@ -39,7 +39,7 @@ def place_host_arrays(model: T, reference: Array) -> T:
         return model
     parameters, new = leaves(model, "parameter"), {}
     for name, x in leaves(model).items():
-        B = backend_of_type(type(x))
+        B = find_backend(x)
         if B is None or B.name != "numpy" or (there is B and x.dtype == reference.dtype):
             continue
         whole = B.xp.isdtype(x.dtype, ("integral", "bool"))
