@@ -398,7 +398,7 @@ def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
 
 
 def usable(model: T, reference: Array) -> T:
-    """Convert the numbers in a model part to arrays that fit `reference`, then check and detach all leaves."""
-    model = tree.place_leaves(model, reference)
+    """Convert numbers and NumPy arrays in a model part to arrays like `reference`; check and detach all leaves."""
+    model = tree.place_host_arrays(tree.place_leaves(model, reference), reference)
     check_parameters(model, "X", reference)
     return tree.detach(model)

@@ -67,6 +67,7 @@ def starting_kernel(
     values. Labels and counts are replaced by `Likelihood.proxies`, minus the `offset`. `columns` are the outputs to
     use. For `inducing` variables other than points, the kernel is returned unchanged.
     """
+    kernel = None if kernel is None else tree.place_host_arrays(kernel, X)
     if isinstance(inducing, Inducing) and not isinstance(inducing, Points):
         return kernel
     best, chosen = -np.inf, RBF() if kernel is None else kernel

@@ -42,7 +42,7 @@ from agp.training import (
     Round,
     has_optimal_posterior,
 )
-from agp.tree import first_leaf, replace, to_backend
+from agp.tree import first_leaf, place_host_arrays, replace, to_backend
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -236,7 +236,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if isinstance(kernel, str):
             return kernel
         kernel = number_columns(kernel, vars(self).get("columns_"))
-        return count_levels(kernel.with_categories(X.shape[1], self._categories), X)
+        return place_host_arrays(count_levels(kernel.with_categories(X.shape[1], self._categories), X), X)
 
     @property
     def _takes_codes(self) -> bool:

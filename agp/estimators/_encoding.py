@@ -95,6 +95,17 @@ class Encoder:
             parts.append(np.where((codes == UNSEEN)[:, None], np.nan, np.eye(len(levels))[codes]))
         return np.concatenate(parts, axis=1)
 
+    def recode(self, inputs: npt.NDArray[Any], name: str, levels: Sequence[Any]) -> None:
+        """Give the levels of a category other codes, in place, in the inputs [N, D] and from now on.
+
+        `levels` are all levels in the order of the new codes; further ones did not occur in training.
+        """
+        place = {level: code for code, level in enumerate(levels)}
+        new = np.asarray([place[level] for level in self.levels[name]], dtype=inputs.dtype)
+        d = self.categories[[*self.levels].index(name)]
+        inputs[:, d] = new[inputs[:, d].astype(np.int64)]
+        self.levels[name] = [*levels]
+
     def insert_effects(self, inputs: npt.NDArray[Any], effects: Mapping[int, npt.NDArray[np.float64]]) -> Any:
         """Learn the effects [L] of the levels of some categories, by column of the inputs [N, D].
 
@@ -181,7 +192,7 @@ class Encoder:
 
     @property
     def levels(self) -> dict[str, list[Any]]:
-        """The sorted levels of each category in the training rows; None stands for a missing cell."""
+        """The levels of each category, in the order of their codes; None stands for a missing cell."""
         return {} if self.columns is None else self.columns.levels
 
     @property

@@ -384,9 +384,9 @@ def _columns(state: dict[str, Any], missing: str) -> Columns:
     for of_column in levels.values():
         texts = _texts(of_column, "a list of strings", gaps=True)
         known = [text for text in texts if text is not None]
-        ordered = sorted(set(known)) == known and texts in (known, [*known, None])
-        if not texts or not ordered or (None in texts and missing == "refuse"):
-            raise ValueError("its categories are not sorted, or some categories are repeated")
+        distinct = len({*known}) == len(known) and texts in (known, [*known, None])
+        if not texts or not distinct or (None in texts and missing == "refuse"):
+            raise ValueError("some of its categories are repeated, or a column has none")
     _restore_forms(columns, state)
     return columns
 

@@ -24,8 +24,10 @@ from agp.estimators._arrays import (
     refuse_words,
 )
 from agp.estimators._encoding import Encoder
+from agp.estimators._levels_of_kernels import match_levels
 from agp.estimators._validation import check_names, check_rows, explain_names, explain_refusals
 from agp.inspection import fill_missing_objects
+from agp.kernels import Kernel, kernel_or_auto
 from agp.tables import FILL_IN, MISSING, as_frame
 from agp.tree import to_backend
 
@@ -106,6 +108,9 @@ def _convert_table(estimator: Any, X: Any, frame: Any, *, reset: bool) -> Array:
         return estimator.columns_.transform(frame)
     encoder = Encoder(estimator.missing, _kept_columns(estimator, frame), one_hot=not estimator._takes_codes)
     inputs = encoder.fit_transform(frame)
+    kernel = kernel_or_auto(estimator.kernel) if estimator._takes_codes else None
+    if isinstance(kernel, Kernel):
+        match_levels(kernel, encoder, frame, inputs)
     estimator.columns_, estimator.left_out_ = encoder, encoder.left_out
     return inputs
 

@@ -64,7 +64,7 @@ __all__ = [
 # for other subpackages
 from agp.kernels._active_dims import input_columns
 from agp.kernels._by_name import KERNELS, kernel_or_auto, parse_kernel
-from agp.kernels._level_covariance import count_levels
+from agp.kernels._level_covariance import EntriesOfLevels, count_levels, entries_of_levels
 from agp.kernels._on_sphere import AXES, place_columns
 from agp.kernels._relevance import pair_rows, variance_shares
 from agp.kernels._stacks import count_settings

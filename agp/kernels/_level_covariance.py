@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, row_numbers
 from agp.errors import count_of
 from agp.kernels._active_dims import input_columns
 from agp.kernels._base import Kernel
-from agp.kernels._categories import OfLevels
+from agp.kernels._categories import OfLevels, Overlap, RandomEffects
 from agp.kernels._codes import OfPlaces, places_of
 from agp.kernels._features import Features, Term
 from agp.kernels._linearisation import Linearisation, times_vectors
@@ -293,3 +293,43 @@ def count_levels(kernel: Kernel, X: Array, /) -> Kernel:
             levels = 1 + int(B.xp.max(B.xp.round(X[:, columns[0]])))
             found[path] = dataclasses.replace(part, levels=max(part.levels, levels))
     return found[""] if "" in found else tree.replace(kernel, found) if found else kernel
+
+
+class EntriesOfLevels(NamedTuple):
+    """A part of a kernel whose entries belong to the levels of a column."""
+
+    column: int
+    levels: int
+    """The number of levels for which the part has entries."""
+    name: str
+    """The class of the part."""
+    may_exceed: bool
+    """Whether the column may have fewer levels, because the entries do not have values yet."""
+
+    def fits(self, levels: int, /) -> bool:
+        """Whether the entries fit a column with so many levels."""
+        return levels <= self.levels if self.may_exceed else levels == self.levels
+
+
+def entries_of_levels(kernel: Kernel, width: int, /) -> list[EntriesOfLevels]:
+    """Return the parts whose entries belong to levels, for inputs with `width` columns.
+
+    These are the parts that know the number of levels of a column (`category_levels`), except for `Overlap` and
+    `RandomEffects`, which treat all levels alike.
+    """
+    whole, found = kernel.category_levels(width), {}
+    inner_first = sorted(tree.nodes(kernel, Kernel).items(), key=lambda item: -len(item[0]))
+    for path, part in inner_first:
+        if part.reads_tags:
+            continue
+        try:
+            columns = input_columns(kernel, path, width)
+        except (IndexError, TypeError):  # columns that do not exist, which `check` explains
+            return []
+        alike = isinstance(part, (Overlap, RandomEffects))
+        may_exceed = isinstance(part, LevelCovariance) and part.weights is None
+        for d, count in part.category_levels(len(columns)).items():
+            if count and 0 <= d < len(columns) and columns[d] in whole:
+                entry = None if alike else EntriesOfLevels(columns[d], count, type(part).__name__, may_exceed)
+                found.setdefault((columns[d], count), entry)  # not once more for sums and products of the part
+    return [entry for entry in found.values() if entry is not None]

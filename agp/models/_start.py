@@ -10,7 +10,8 @@ from agp import tree
 from agp.backend import Array, backend_of, like, to_numpy
 from agp.checks import as_columns, check_data, check_instance, known_of_rows, usable
 from agp.chunking import TaggedRows, are_whole, column_spreads
-from agp.kernels import Kernel, count_levels
+from agp.errors import count_of
+from agp.kernels import Kernel, count_levels, entries_of_levels
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.models._parts import ExactParts
@@ -83,6 +84,8 @@ def prepare_data(
     kernel: Kernel | None = parts.get("kernel")
     kernel = None if kernel is None else count_levels(kernel, X)
     X, y, offset = _rows_for_start(X, y, known)
+    kernel = None if kernel is None else tree.place_host_arrays(kernel, X)
+    likelihood = tree.place_host_arrays(likelihood, X)
     _check_codes(kernel if kernels is None else kernels, X)
     is_complete = kernel is not None and not tree.missing(kernel) and not tree.missing(likelihood)
     values, use = observations_of_rows(likelihood, y, offset), {"is_used": not is_complete}
@@ -99,7 +102,7 @@ def prepare_data(
     seen = None if values is not None else level_of_rows(likelihood, y, offset)
     level = level if seen is None else seen
     usual = ZeroMean() if values is None and seen is None else ConstantMean()
-    mean_function = usual if parts["mean_function"] is None else parts["mean_function"]
+    mean_function = usual if parts["mean_function"] is None else tree.place_host_arrays(parts["mean_function"], X)
     given = {
         "kernel": kernel,
         "mean_function": mean_function.with_slopes() if tagged else mean_function,
@@ -251,16 +254,28 @@ def _read_tags(kernels: Any) -> bool:
 
 
 def _check_codes(kernels: Any, X: Array) -> None:
-    """Raise ValueError unless the columns that kernels read as codes of levels contain whole numbers."""
-    width = X.shape[1]
-    columns = {d for kernel in _each_kernel(kernels) if not kernel.reads_tags for d in kernel.category_levels(width)}
+    """Raise ValueError unless the columns that kernels read as codes of levels contain whole numbers.
+
+    If a kernel has entries for a number of levels, there must be no larger codes.
+    """
+    width, xp = X.shape[1], backend_of(X).xp
+    several = [kernel for kernel in _each_kernel(kernels) if not kernel.reads_tags]
+    columns = {d for kernel in several for d in kernel.category_levels(width)}
     for column in sorted(d for d in columns if 0 <= d < width):
         cells = X[:, column]
         wrong = ~are_whole(cells)
-        if bool(backend_of(X).xp.any(wrong)):
+        if bool(xp.any(wrong)):
             raise ValueError(
                 f"column {column} of X contains {float(cells[wrong][0]):.9g}, but the kernel reads its numbers as "
                 "codes of levels, which are whole numbers; do not scale this column, or use another kernel for it."
+            )
+    for entry in (entry for kernel in several for entry in entries_of_levels(kernel, width)):
+        largest = float(xp.max(xp.round(X[:, entry.column]))) if X.shape[0] else -1.0
+        if largest >= entry.levels and not entry.may_exceed:
+            raise ValueError(
+                f"column {entry.column} of X contains the code {largest:.9g}, but {entry.name} has entries for "
+                f"{count_of(entry.levels, 'level')}, whose codes are 0 to {entry.levels - 1}; correct the column, or "
+                "give the kernel an entry for each level."
             )
 
 

@@ -29,7 +29,15 @@ from agp.selection._arguments import (
 )
 from agp.selection._class_fit import ALL_ROWS, MOST_INDUCING, ClassFit, ClassPlan
 from agp.selection._equal import result_of_equal, spread_of_equal
-from agp.selection._given import Columns, Plan, check_categories, check_times, logistic_likelihood, subsample_rows
+from agp.selection._given import (
+    Columns,
+    Plan,
+    check_categories,
+    check_times,
+    logistic_likelihood,
+    parts_to_compare,
+    subsample_rows,
+)
 from agp.selection._many_rows import run_many_rows, why_not_neighbours
 from agp.selection._outlook import scale_of, stages_of_regression
 from agp.selection._race import takes_mixture
@@ -246,8 +254,9 @@ def fit_regression(
     check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
     columns, kernel = _mix_categories(X, categories, kernel)
+    kernel, start, mean = parts_to_compare(kernel, likelihood, mean_function, X=X)
     priors, limits = split_priors(priors, frozen)
-    plan = Plan(kernel, likelihood, mean_function, priors, memory, tolerance, columns, times=check_times(times, X))
+    plan = Plan(kernel, start, mean, priors, memory, tolerance, columns, times=check_times(times, X))
     plan = with_limits(plan, limits)
     _warn_of_moved(plan, X)
     plan = plan._replace(transforms=transforms_to_compare(transforms, plan, data))
@@ -451,7 +460,7 @@ def fit_classification(
     check_labels(logistic, y)
     check_memory(memory)
     columns, kernel = _mix_categories(X, categories, kernel)
-    kernel = tree.place_leaves(kernel, X) if isinstance(kernel, Kernel) else kernel
+    kernel = tree.place_leaves(tree.place_host_arrays(kernel, X), X) if isinstance(kernel, Kernel) else kernel
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     priors, limits = split_priors(priors)
     plan = ClassPlan(kernel, logistic, priors, memory, most, seed, columns, tree.patterns(frozen), limits)

@@ -5,12 +5,13 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, find_backend, to_numpy
 from agp.checks import check_instance, check_several, check_whole
 from agp.errors import count_of
 from agp.kernels import (
@@ -407,6 +408,22 @@ def _matching(names: Iterable[str], pattern: str) -> list[str]:
 def nodes_of(*parts: Any) -> list[Any]:
     """Return the parts of models among the arguments, and their parts."""
     return [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
+
+
+def parts_to_compare(*parts: Any, X: Array) -> Any:
+    """Return the given parts of a model with their arrays where models of samples are computed.
+
+    That is on the host, but beside X if users define one of the parts, which might not run on NumPy.
+    """
+    place = partial(tree.place_host_arrays, reference=X) if foreign_names(*parts) else _on_host
+    return tuple(place(part) if tree.is_model(part) else part for part in parts)
+
+
+def _on_host(part: Any) -> Any:
+    """Return a part with NumPy arrays instead of arrays of other libraries; lists and numbers are kept."""
+    libraries = {name: find_backend(x) for name, x in tree.leaves(part).items()}
+    moved = {name for name, B in libraries.items() if B is not None and not B.is_lazy}
+    return tree.with_leaves(part, {name: to_numpy(x) for name, x in tree.leaves(part).items() if name in moved})
 
 
 def foreign_names(*parts: Any) -> list[str]:

@@ -174,8 +174,14 @@ class Column:
             declared = self.series.cat.get_categories().to_list() if native.type.ordered else []
         else:
             return None
-        levels = [level_of(cell) for cell in declared]
-        return levels if levels and len({*levels}) == len(levels) else None
+        return _different_levels(declared)
+
+    @cached_property
+    def declared_levels(self) -> list[str] | None:
+        """The levels that an unordered categorical type of pandas declares, in this order; None for other types."""
+        if self.dtype != nw.Categorical or not self.series.implementation.is_pandas_like():
+            return None
+        return _different_levels(self.series.cat.get_categories().to_list())
 
     def spread(self, values: Iterable[Any], missing: Any, kind: Any = np.float64) -> npt.NDArray[Any]:
         """Return the value [N] of each cell, from those of the `distinct` cells and that of missing cells."""
@@ -184,6 +190,12 @@ class Column:
     def first_row(self, wrong: Iterable[bool]) -> int:
         """Return the number of the first row whose cell is among the `distinct` cells that are wrong."""
         return int(np.argmax(self.spread(wrong, missing=False, kind=bool)))
+
+
+def _different_levels(cells: list[Any]) -> list[str] | None:
+    """Return the levels of cells; None if there are none, or if some are equal."""
+    levels = [level_of(cell) for cell in cells]
+    return levels if levels and len({*levels}) == len(levels) else None
 
 
 def level_of(cell: Any, /) -> str:

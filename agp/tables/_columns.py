@@ -165,7 +165,7 @@ class Columns:
     kinds
         The kind of each input, by name: "number", "category", "ordered" or the unit of times.
     levels
-        The sorted levels of each category; None stands for a missing cell.
+        The levels of each category, in the order of their codes; None stands for a missing cell. `learn` sorts them.
     orders
         The levels of each ordered category, from the lowest to the highest, including those that did not occur.
     styles

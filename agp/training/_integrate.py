@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.bounds import Batch, stacked_evidence, targets_of
+from agp.bounds import Batch, log_evidence, stacked_evidence, targets_of
 from agp.checks import check_whole
-from agp.errors import NonFiniteError
+from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.kernels import Constant
 from agp.linalg import noisy_cholesky
 from agp.means import ZeroMean
@@ -21,11 +21,13 @@ from agp.models import GPR, GPRMixture, Model
 from agp.priors import held_leaves, limits_of
 from agp.processes import Settings
 from agp.repairs import public
+from agp.training._coordinates import Coordinates
 from agp.training._hyper_prior import HyperPrior, hyper_prior
 from agp.training._importance import Weighted, sample_density
 from agp.training._newton import Evidence, Expanded, Information, ascend, newton_names, why_not_newton
 
 Numbers = npt.NDArray[np.float64]
+Objective = Callable[[Numbers], tuple[float, Numbers]]
 
 SETTINGS, LEAST_SETTINGS, ENTRIES = 256, 64, 2**23
 """The default and the minimum number of settings, and the maximum number of entries of their matrices together."""
@@ -56,7 +58,7 @@ NEGLIGIBLE = 1e-3
 NEGLIGIBLE_SETTING = 1e-6
 """Settings whose weight is below this value are left out."""
 DIFFERENCE = 1e-4
-"""The step of difference quotients, for kernels that Newton's method does not support."""
+"""The step of difference quotients of the density; those of its gradient take 100 times this step."""
 
 
 @dataclass
@@ -272,7 +274,7 @@ class HyperPosterior:
         """Return the modes from all starts, which may coincide."""
         work, names, held = self._with_level()
         if why_not_newton(work):
-            objective: Any = self._by_differences
+            objective: Any = self._slopes(work, names, held)
         else:
             evidence = Evidence(work, self.batch, names, held)
             objective = _Penalised(evidence, self.prior)
@@ -286,15 +288,15 @@ class HyperPosterior:
 
     def _climb(self, objective: Any, start: Numbers, known: list[Expanded]) -> Expanded | None:
         """Return the mode from a start, or a known mode if the search comes near it."""
+
+        def nearest(x: Numbers) -> list[Expanded]:
+            return [mode for mode in known if np.max(np.abs(mode.vector - x)) < NEAR]
+
         if not isinstance(objective, _Penalised):
-            return objective(start)
-
-        def nearest(point: Expanded) -> list[Expanded]:
-            return [mode for mode in known if np.max(np.abs(mode.vector - point.vector)) < NEAR]
-
+            return _mode_without_curvature(objective, start, nearest)
         settings: Any = {"most": MODE_STEPS, "tolerance": MODE_TOLERANCE, "box": self.box}
-        found = ascend(objective, start, seen=lambda point, _: bool(nearest(point)), **settings)[0]  # type: ignore[arg-type]
-        return found if found is None else next(iter(nearest(found)), found)
+        found = ascend(objective, start, seen=lambda x, _: bool(nearest(x.vector)), **settings)[0]  # type: ignore[arg-type]
+        return found if found is None else next(iter(nearest(found.vector)), found)
 
     def _with_level(self) -> tuple[GPR, list[str], tuple[str, ...]]:
         """Return the model with a constant kernel instead of a constant mean, its parameters, and fixed entries."""
@@ -331,33 +333,46 @@ class HyperPosterior:
         margin = INSIDE * np.minimum(high - low, 1.0)
         return np.clip(self.prior.intervals.coordinates(np.clip(offsets, low + margin, high - margin)), *self.box)
 
-    def _by_differences(self, start: Numbers) -> Expanded | None:
-        """Find a mode by L-BFGS with difference quotients, for kernels without second derivatives."""
-        from scipy.optimize import minimize
+    def _slopes(self, work: GPR, names: list[str], held: tuple[str, ...]) -> Objective:
+        """Return the density and its gradient as a function of a point, for kernels without second derivatives.
 
-        size = len(start)
-        steps = DIFFERENCE * np.concatenate([np.eye(size), -np.eye(size)])
-
-        first = float(self.log_density(start[None])[0])
-        if not np.isfinite(first):
-            return None
-        highest = 1e3 * (1.0 + abs(first)) - first
+        The gradient follows from pullbacks, or from difference quotients if the kernel has none.
+        """
+        coordinates = Coordinates(work, names, held)
+        low, high = self.box
 
         def value_and_slope(point: Numbers) -> tuple[float, Numbers]:
-            values = self.log_density(np.concatenate([point[None], point + steps]))
-            if not np.isfinite(values).all():
-                return highest, np.zeros(size)
-            return -float(values[0]), -(values[1 : size + 1] - values[size + 1 :]) / (2.0 * DIFFERENCE)
+            failed = -np.inf, np.zeros(len(point))
+            if not np.all((point >= low) & (point <= high)):
+                return failed
+            model = coordinates.model_at(self.prior.vectors(point[None])[0])
+            scales = coordinates.scales_at(model)
+            try:
+                value, pull = log_evidence(model, self.batch)
+                bars = tree.leaves(pull()[0])
+            except NotPositiveDefiniteError:
+                return failed
+            slopes = [to_numpy(scales[name] * (0.0 if bars[name] is None else bars[name])) for name in sorted(scales)]
+            slope = coordinates.fold(np.concatenate([x.reshape(-1) for x in slopes]).astype(np.float64))
+            density, prior_slope, _ = self.prior.expand(point)
+            total = float(value) + density, self.prior.slopes_at(point).T @ slope + prior_slope
+            return total if np.isfinite(total[0]) and np.isfinite(total[1]).all() else failed
 
-        found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B")
-        if not found.fun < highest:
-            return None
-        wide = 100.0 * DIFFERENCE
-        rows = [value_and_slope(found.x + wide * e)[1] - value_and_slope(found.x - wide * e)[1] for e in np.eye(size)]
-        values, vectors = np.linalg.eigh(np.asarray(rows) / (4.0 * wide) + np.asarray(rows).T / (4.0 * wide))
-        root = vectors.T * np.sqrt(np.maximum(values, 0.0))[:, None]
-        nothing: Any = None
-        return Expanded(found.x, None, -float(found.fun), 0.0 * found.x, Information(root, 0.0 * found.x), nothing, 0.0)
+        try:
+            with np.errstate(all="ignore"):
+                value_and_slope(self._starts()[0])
+        except TypeError:  # no pullback, and the library cannot differentiate
+            return self._differences
+        return value_and_slope
+
+    def _differences(self, point: Numbers) -> tuple[float, Numbers]:
+        """Return the density at a point, and difference quotients."""
+        size = len(point)
+        steps = DIFFERENCE * np.concatenate([np.zeros((1, size)), np.eye(size), -np.eye(size)])
+        values = self.log_density(point + steps)
+        if not np.isfinite(values).all():
+            return -np.inf, np.zeros(size)
+        return float(values[0]), (values[1 : size + 1] - values[size + 1 :]) / (2.0 * DIFFERENCE)
 
     # -- the model at a point ---------------------------------------------------------------------------------------
 
@@ -399,6 +414,35 @@ class _Penalised:
             information=information,
             mean=mean,
         )
+
+
+def _mode_without_curvature(
+    objective: Objective, start: Numbers, nearest: Callable[[Numbers], list[Expanded]]
+) -> Expanded | None:
+    """Find a mode by L-BFGS, and its curvature by difference quotients of the gradient; or return a known mode."""
+    from scipy.optimize import minimize
+
+    first = objective(start)[0]
+    if not np.isfinite(first):
+        return None
+    highest = 1e3 * (1.0 + abs(first)) - first
+
+    def descent(point: Numbers) -> tuple[float, Numbers]:
+        with np.errstate(all="ignore"):
+            value, slope = objective(point)
+        return (-value, -slope) if np.isfinite(value) else (highest, 0.0 * slope)
+
+    found = minimize(descent, start, jac=True, method="L-BFGS-B")
+    if not found.fun < highest:
+        return None
+    if seen := nearest(found.x):
+        return seen[0]
+    wide = 100.0 * DIFFERENCE
+    rows = [descent(found.x + wide * e)[1] - descent(found.x - wide * e)[1] for e in np.eye(len(start))]
+    values, vectors = np.linalg.eigh(np.asarray(rows) / (4.0 * wide) + np.asarray(rows).T / (4.0 * wide))
+    root = vectors.T * np.sqrt(np.maximum(values, 0.0))[:, None]
+    nothing: Any = None
+    return Expanded(found.x, None, -float(found.fun), 0.0 * found.x, Information(root, 0.0 * found.x), nothing, 0.0)
 
 
 def _repeat(x: Array, count: int) -> Array:

@@ -67,6 +67,7 @@ from agp.tree._arrays import (
     detach,
     first_leaf,
     make_contiguous,
+    place_host_arrays,
     place_leaves,
     row_major,
     zero_like,

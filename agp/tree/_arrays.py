@@ -4,7 +4,16 @@ import numbers
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from agp.backend import Array, backend_of, check_array_type, get_backend, like, to_numpy
+from agp.backend import (
+    Array,
+    asarray_like,
+    backend_of,
+    check_array_type,
+    find_backend,
+    get_backend,
+    like,
+    to_numpy,
+)
 from agp.tree._copies import with_leaves
 from agp.tree._fields import is_model
 from agp.tree._walks import leaves
@@ -18,6 +27,25 @@ def place_leaves(model: T, reference: Array) -> T:
     given = {name: x for name, x in leaves(model).items() if isinstance(x, (numbers.Real, list, tuple))}
     new = {name: float(x) if isinstance(x, numbers.Real) else x for name, x in given.items()}
     return with_leaves(model, {name: xp.asarray(x, **like(reference)) for name, x in new.items()})
+
+
+def place_host_arrays(model: T, reference: Array) -> T:
+    """Convert leaves that are NumPy arrays to the library, dtype and device of `reference`, as `to_backend` does.
+
+    Whole numbers among constants, such as numbers of rows, keep their dtype. Nothing changes beside lazy arrays.
+    """
+    there = backend_of(reference)
+    if there.is_lazy:
+        return model
+    parameters, new = leaves(model, "parameter"), {}
+    for name, x in leaves(model).items():
+        B = find_backend(x)
+        if B is None or B.name != "numpy" or (there is B and x.dtype == reference.dtype):
+            continue
+        whole = B.xp.isdtype(x.dtype, ("integral", "bool"))
+        if not (whole and there is B) or name in parameters:
+            new[name] = asarray_like(B.xp.astype(x, B.xp.float64) if whole and name in parameters else x, reference)
+    return with_leaves(model, new) if new else model
 
 
 def copy_array(x: Array) -> Array:

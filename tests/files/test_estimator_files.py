@@ -297,7 +297,7 @@ CHANGES = {
     "kinds": (lambda f: f["columns"].update(kinds={"a": "colour"}), "instead of kinds of columns"),
     "no levels": (lambda f: f["columns"].update(levels={}), "instead of levels of its categories"),
     "levels": (lambda f: f["columns"]["levels"].update(kind=[3]), "instead of a list of strings"),
-    "empty levels": (lambda f: f["columns"]["levels"].update(kind=[]), "not sorted"),
+    "empty levels": (lambda f: f["columns"]["levels"].update(kind=[]), "a column has none"),
     "one-hot": (
         lambda f: f["columns"].update({"one hot": True, "levels": {"kind": ["a", "b"]}}),
         "its 3 columns become 4 inputs",
@@ -307,7 +307,7 @@ CHANGES = {
     "more effects": (lambda f: f["columns"].update(effects={"kind": [0.0, 1.0]}), "instead of effects of levels"),
     "effects of numbers": (lambda f: f["columns"].update(effects={"size": [0.0]}), "instead of effects of levels"),
     "width of effects": (lambda f: f["columns"].update(effects={"kind": [0.0]}), "its 3 columns become 4 inputs"),
-    "order": (lambda f: f["columns"]["levels"].update(kind=["b", "a"]), "not sorted"),
+    "order": (lambda f: f["columns"]["levels"].update(kind=["b", "a", "b"]), "are repeated"),
     "orders": (lambda f: f["columns"].update(orders={"kind": ["a"]}), "instead of orders of its categories"),
     "styles": (lambda f: f["columns"].update(styles={"kind": [",", "%"]}), "instead of a style of numbers"),
     "ranges": (lambda f: f["columns"].update(ranges={"kind": [0.0, 1.0]}), "the first and the last date of a column"),

@@ -138,6 +138,8 @@ def test_wrong_arguments_have_clear_errors():
     with pytest.raises(ValueError, match=r"acts on 2 columns, but needs one.*on\(0\)"):
         GPR.from_data(np.column_stack([CODE, CODE]) * 1.0, Y, kernel=LevelCovariance(rank=2))
     with pytest.raises(ValueError, match="has weights of 3 levels, but the data have the code 5"):
+        LevelCovariance(TRUE[:3]).from_data(X[:, 1:], 1.0)
+    with pytest.raises(ValueError, match="contains the code 5, but LevelCovariance has entries for 3 levels"):
         GPR.from_data(X, Y, kernel=LevelCovariance(TRUE[:3]).on(1))
     with pytest.raises(ValueError, match=r"weights of shape \(6,\)"):
         GPR.from_data(X, Y, kernel=LevelCovariance(TRUE[:, 0], 0.3).on(1))

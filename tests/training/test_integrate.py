@@ -6,11 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy import stats
+from users_kernel import UsersKernel
 
 import agp
 from agp.backend import asarray_like, to_numpy
 from agp.bounds import log_evidence, stacked_evidence, stacked_leave_one_out
-from agp.kernels import RBF, Constant, Linear, Matern52, Periodic
+from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Periodic
 from agp.models import GPR, GPRMixture
 from agp.training._hyper_prior import hyper_prior
 from agp.training._importance import match_moments, sample_density, truncate
@@ -442,3 +443,62 @@ def test_starts_outside_limits_of_users_parameters(limits, constraint):
         rho = np.asarray(settings.kernel.rho)
         assert np.all(rho > (limits[0] or -np.inf))
         assert np.all(rho < (limits[1] or np.inf))
+
+
+# -- kernels without second derivatives -------------------------------------------------------------------------------
+
+
+CALLS = []
+
+
+@agp.tree.model
+class Own(UsersKernel):
+    """A user's kernel, which has pullbacks, but no second derivatives and no stacks."""
+
+    inner: Kernel
+
+    def __call__(self, X, Z=None, /):
+        CALLS.append(Z is None)
+        return super().__call__(X, Z)
+
+
+@agp.tree.model
+class OwnValues(UsersKernel):
+    """A user's kernel without pullbacks."""
+
+    inner: Kernel
+
+    def __call__(self, X, Z=None, /):
+        return self.inner(X, Z)[0]
+
+    def diag(self, X, /):
+        return self.inner.diag(X)[0]
+
+
+@pytest.mark.parametrize("mean", ["constant", "zero"])
+def test_slopes_of_the_density_follow_from_pullbacks(mean):
+    mean_function = agp.means.ConstantMean() if mean == "constant" else agp.means.ZeroMean()
+    priors = {
+        "kernel.inner.variance": agp.priors.Gamma(2.0, 1.0),
+        "likelihood.noise_variance": agp.priors.Between(0, 1),
+    }
+    model = GPR.from_data(X, Y, kernel=Own(kernel()), mean_function=mean_function)
+    other = GPR.from_data(X, Y, kernel=Own(RBF()), mean_function=mean_function, priors=priors)
+    for one in (model, other):
+        posterior = HyperPosterior(one)
+        slopes = posterior._slopes(*posterior._with_level())
+        for start in posterior._starts():
+            (value, slope), (expected, quotients) = slopes(start), posterior._differences(start)
+            np.testing.assert_allclose(value, expected, rtol=1e-9)
+            np.testing.assert_allclose(slope, quotients, rtol=1e-4, atol=1e-5)
+
+
+def test_modes_of_own_kernels_take_few_evaluations():
+    CALLS.clear()
+    own = HyperPosterior(GPR.from_data(X, Y, kernel=Own(RBF()))).modes()
+    assert len(CALLS) < 250
+    without = HyperPosterior(GPR.from_data(X, Y, kernel=OwnValues(RBF()))).modes()
+    best, expected = (max(modes, key=lambda mode: mode.value) for modes in (own, without))
+    np.testing.assert_allclose(best.value, expected.value, atol=1e-3)
+    np.testing.assert_allclose(best.vector, expected.vector, atol=0.02)
+    np.testing.assert_allclose(best.information.dense(), expected.information.dense(), rtol=0.02, atol=0.02)
