@@ -97,7 +97,7 @@ def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points
     g = value_of(result)
     if not has_pullback(result):
         return xp.sum(g * weights, axis=(-2, -1)), None
-    pull = result[1]
+    pull: Any = result[1]
 
     def pullback(bar):
         likelihood_bar, f_bar = pull(xp.broadcast_to(bar[:, None, None] * weights, g.shape))

@@ -149,7 +149,7 @@ def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
             f"{prior} is defined only for positive numbers, but {pattern!r} matches {leaf.name}, which is "
             f"{leaf.constraint.name}; use Normal for {leaf.name}."
         )
-    if prior.highest < math.inf and not (0.0 <= leaf.constraint.range[0] and leaf.constraint.range[1] <= prior.highest):
+    if prior.highest < math.inf and not (leaf.constraint.range[0] >= 0.0 and leaf.constraint.range[1] <= prior.highest):
         raise ValueError(
             f"{prior} is defined only between 0 and {prior.highest:g}, but {pattern!r} matches {leaf.name}, which is "
             f"{leaf.constraint.name}; use another density, or declare the parameter with a constraint whose range lies "

@@ -240,7 +240,9 @@ class Run:
         )
         found = f"Non-finite leaves: {broken}.\nIn the last finite model, after step {self.finite[0]}: {extremes}."
         if factors := [*tree.leaves(self.model, "auxiliary")]:
-            found += f"\nAn update of your own that moves parameters, such as their average, must renew {factors[0]}, too."
+            found += (
+                f"\nAn update of your own that moves parameters, such as their average, must renew {factors[0]}, too."
+            )
         return found
 
     def _last_finite(self) -> Result[Any]:
