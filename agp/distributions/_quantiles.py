@@ -35,6 +35,10 @@ MAX_NODES = 370
 """Maximum number of nodes of Gauss-Hermite quadrature. With more, weights underflow or become NaN in float64."""
 MAX_LOG = 708.0
 """The largest logarithm whose exponential is computed."""
+UNLIMITED = 1e299
+"""Ends of the range of y beyond this number are those of floating-point numbers, not of y."""
+NO_EXCESS = -1.5e-154
+"""Counts as zero, but has a sign. Its square is still a normal number."""
 
 
 @cache
@@ -98,15 +102,17 @@ class ObservationModel(NamedTuple):
     """
 
     tail: Callable[[Numbers, Numbers, bool], Numbers]
-    """P(y <= value(v) | f), or P(y > value(v) | f) if the last argument is true; continuous in v."""
+    """P(y <= value(v) | f), or P(y > value(v) | f) if the last argument is true; continuous in v. Where `value` is
+    constant, the tails of a continuous variable v of which y = value(v) is a function."""
     value: Callable[[Numbers], Numbers]
-    """y as an increasing function of v [..., K], for K columns."""
+    """y as a function of v [..., K], for K columns, which never decreases; y has positive probability at its constants.
+    """
     bends: Callable[[Numbers], tuple[tuple[Numbers, Numbers | float], ...]]
     """The places where the tails, as functions of f, bend, and the widths of these bends, for v [S, N, K]."""
     width: Numbers | float
     """The approximate spread of v given f."""
     ends: tuple[float, float] = (-1e300, 1e300)
-    """The range of v that is searched for y."""
+    """The range of v that is searched for y. All y lie between the values at its ends."""
     place: Callable[[Numbers], Numbers] | None = None
     """The inverse of `value` if y is a whole number, otherwise None."""
 
@@ -219,18 +225,28 @@ def _quantile(mixture: Mixture, level: float) -> Numbers:
     if mixture.place is not None:
         quantiles = _whole(mixture, excess, place(low), place(high))
     else:
-        quantiles = np.where(beyond & (bracket[2] > 0.0), -np.inf, mixture.value(place(best)))
-    return np.where(beyond & (bracket[2] < 0.0), np.inf, quantiles)
+        quantiles = np.where(beyond & (bracket[2] > 0.0), range_of(mixture)[0], mixture.value(place(best)))
+    return np.where(beyond & (bracket[2] < 0.0), range_of(mixture)[1], quantiles)
+
+
+def range_of(mixture: Mixture) -> tuple[Numbers, Numbers]:
+    """Return the smallest and the largest y [N, K], which are infinite unless `Mixture.ends` limits them."""
+    low, high = (mixture.value(np.full_like(mixture.centre, end)) for end in mixture.ends)
+    return np.where(low < -UNLIMITED, -np.inf, low), np.where(high > UNLIMITED, np.inf, high)
 
 
 def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:
-    """Return the x of `coordinate` with value(v(x)) = y, for y [..., N, K], or the nearest end of the range of x."""
+    """Return the largest x of `coordinate` with value(v(x)) <= y, for y [..., N, K], or the first x if there is none.
+
+    The tail at this x therefore includes the probability of y itself, where `Mixture.value` is constant.
+    """
     place, first, last = coordinate(mixture)
     if mixture.place is not None:
         return np.arcsinh((np.clip(mixture.place(y), *mixture.ends) - mixture.centre) / mixture.spread)
 
     def excess(x: Numbers) -> Numbers:
-        return mixture.value(place(x)) - y
+        above = mixture.value(place(x)) - y
+        return np.where(above == 0.0, NO_EXCESS, above)
 
     return _root(excess, *_bracket(excess, np.clip(0.0 * y, first, last), first, last))[2]
 

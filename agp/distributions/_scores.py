@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from agp.distributions._quantiles import (
     MIN_PROBABILITY,
+    UNLIMITED,
     Mixture,
     by_blocks,
     coarse,
@@ -16,6 +17,7 @@ from agp.distributions._quantiles import (
     coordinate_of,
     gauss_legendre,
     normal_tail,
+    range_of,
 )
 
 Numbers = npt.NDArray[np.float64]
@@ -68,8 +70,10 @@ def _by_rows(
 
 def _cdf(mixture: Mixture, y: Numbers) -> Numbers:
     whole = mixture.place is not None
-    F = mixture.tail(coordinate(mixture)[0](coordinate_of(mixture, np.floor(y) if whole else y)), False)
-    return np.where((y < 0.0) & whole, 0.0, np.clip(F, 0.0, 1.0))
+    known = np.clip(np.floor(y) if whole else y, -UNLIMITED, UNLIMITED)
+    F = mixture.tail(coordinate(mixture)[0](coordinate_of(mixture, known)), False)
+    low, high = (0.0, np.inf) if whole else range_of(mixture)
+    return np.where(y < low, 0.0, np.where(y >= high, 1.0, np.clip(F, 0.0, 1.0)))
 
 
 # -- CRPS -------------------------------------------------------------------------------------------------------------

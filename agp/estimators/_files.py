@@ -163,7 +163,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     """
     facts = found.facts
     cls = CLASSES[facts["class"]]
-    estimator = cls(**_parameters(cls, {**facts["parameters"], **found.parts}, asked))
+    estimator = cls(**_parameters(cls, found, asked))
     check_choice("missing", estimator.missing, MISSING)  # constructors check nothing
     learned = _fitted_attributes(cls, facts["learned"])
     vars(estimator).update(learned, model_=found.model)
@@ -255,8 +255,9 @@ def _fitted_attributes(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
     return dict(facts)
 
 
-def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | None]) -> dict[str, Any]:
+def _parameters(cls: type, found: Stored, asked: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the arguments of the constructor, after checking their types."""
+    given = {**found.facts["parameters"], **found.parts}
     parameters = {name: value for name, value in given.items() if name != TRANSFORM}
     if isinstance(pairs := parameters.get("class_weight"), list):
         sound = all(isinstance(pair, list) and len(pair) == 2 and type(pair[1]) is float for pair in pairs)
@@ -264,7 +265,7 @@ def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | N
     if isinstance(frozen := parameters.get("frozen"), list):
         parameters["frozen"] = tuple(_texts(frozen, "patterns of frozen parameters"))
     if isinstance(priors := parameters.get("priors"), list):
-        parameters["priors"] = decode_priors(priors)
+        parameters["priors"] = decode_priors(priors, found)
     declared = inspect.get_annotations(cls.__init__, eval_str=True)
     for name, value in parameters.items():
         if name not in declared or not fits(value, declared[name]):

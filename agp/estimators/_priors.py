@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agp.io import decode_setting, encode_setting
+from agp.io import Stored, decode_setting, encode_setting
 from agp.priors import Fixed, Prior, Priors, as_priors
 from agp.selection import check_priors_argument
 from agp.tree import patterns
@@ -21,6 +21,10 @@ def encode_priors(priors: Mapping[str, Prior]) -> list[Any]:
     return [[pattern, encode_setting(prior, f"priors[{pattern!r}]")] for pattern, prior in priors.items()]
 
 
-def decode_priors(found: list[Any]) -> dict[str, Prior]:
-    """Return the dictionary that `encode_priors` converted. Raise TypeError or ValueError if it is none."""
-    return dict(as_priors(tuple((pattern, decode_setting(prior, "priors")) for pattern, prior in found)))
+def decode_priors(pairs: list[Any], stored: Stored) -> dict[str, Prior]:
+    """Return the dictionary that `encode_priors` converted, from a file.
+
+    Raise FileError for an unknown class, and TypeError or ValueError if it is no dictionary of priors.
+    """
+    found = ((pattern, decode_setting(prior, "priors", stored.known, stored.path)) for pattern, prior in pairs)
+    return dict(as_priors(tuple(found)))

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +44,9 @@ class Stored(NamedTuple):
     """Further models, or parts of models, by name."""
     arrays: Mapping[str, Any]
     """Further NumPy arrays, by name."""
+    known: Mapping[str, type] = MappingProxyType({})
+    """In a file that is read: the classes that it may contain, by name."""
+    path: str | Path = "the file"
 
 
 class Kind(NamedTuple):
@@ -239,7 +243,7 @@ def load_with_metadata(
         models = {name: decode_model(node, arrays_of[name], known, path) for name, node in structures.items()}
         for one in models.values():
             check_whole_model(one)
-    stored = Stored(models.pop(""), content["kind"], content["facts"], models, beside)
+    stored = Stored(models.pop(""), content["kind"], content["facts"], models, beside, known, path)
     notes = stored.facts.get("notes", {})
     if stored.kind == KIND:
         return stored.model, notes

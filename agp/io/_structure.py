@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from agp import tree
-from agp.io._classes import find_class, fits, is_agp_class, known_classes, name_of, resolved_annotations
+from agp.io._classes import find_class, fits, is_agp_class, name_of, resolved_annotations
 
 ARRAY = "array"
 """The text that replaces an array."""
@@ -136,9 +136,9 @@ def _read_node(node: Any, place: str, *given: Any) -> Any:
     return cls(**values)
 
 
-def decode_setting(x: Any, name: str) -> Any:
-    """Convert what `encode_setting` returned to the setting; the errors are those of `decode_model`."""
-    return _read(x, name, {}, known_classes(()), "the file")
+def decode_setting(x: Any, name: str, known: Mapping[str, type], path: str | Path) -> Any:
+    """Convert what `encode_setting` returned to the setting; the arguments and errors are those of `decode_model`."""
+    return _read(x, name, {}, known, path)
 
 
 def _read_leaf(x: Any, place: str, arrays: Mapping[str, Any]) -> Any:

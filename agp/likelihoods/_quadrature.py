@@ -3,15 +3,17 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
-from agp.backend import Array, Backend, Pullback, backend_of, constant
+from agp.backend import Array, Backend, Pullback, backend_of, constant, has_pullback
 from agp.checks import check_whole
 from agp.distributions import gauss_hermite
 from agp.likelihoods._base import Drawn, Likelihood
+from agp.repairs import value_of
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
-LogDensity = Callable[[Array, Array], tuple[Array, Pullback]]
+LogDensity = Callable[[Array, Array], Array | tuple[Array, Pullback | None]]
 
 
 def check_points(points: int) -> None:
@@ -76,7 +78,7 @@ def nodes_and_weights(mu: Array, var: Array, points: int, floor: float | None = 
     return *B.fused(_at_nodes, mu[..., None], var[..., None], t, floor), constant(weights, mu)
 
 
-def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points: int) -> tuple[Array, Pullback]:
+def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points: int) -> tuple[Array, Any]:
     """Compute sum_p E[g(f_np)] [N] by Gauss-Hermite quadrature, and its pullback.
 
     Here f_np ~ N(mu_np, var_np) and g(f) = log_density(f, y). `log_density` takes latent values [N, P, I] for I nodes
@@ -84,10 +86,18 @@ def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points
     ``bar [N, P, I] -> (likelihood_bar, f_bar [N, P, I])``. For mu, var and y [N, P], the pullback of the expectation is
     ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as for `Likelihood.expected_log_density`. This pullback is the
     derivative of the weighted sum over the nodes, so it agrees with automatic differentiation.
+
+    `log_density` may return the values alone, or None as the pullback; the pullback of the expectation is then None.
+    An `expected_log_density` that returns such a pair, or its value alone, is differentiated by the array library, as
+    far as the library has automatic differentiation.
     """
     xp = backend_of(mu).xp
     f, slope, weights = nodes_and_weights(mu, var, points)
-    g, pull = log_density(f, y[..., None])
+    result = log_density(f, y[..., None])
+    g = value_of(result)
+    if not has_pullback(result):
+        return xp.sum(g * weights, axis=(-2, -1)), None
+    pull: Any = result[1]
 
     def pullback(bar):
         likelihood_bar, f_bar = pull(xp.broadcast_to(bar[:, None, None] * weights, g.shape))
@@ -101,7 +111,7 @@ def log_expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, po
     f, _, _ = nodes_and_weights(mu, var, points)
     # the logarithms of weights that underflow in float32 are finite
     log_weights = tuple(math.log(max(weight, 1e-300)) for weight in gauss_hermite(points)[1])
-    return log_sum_exp(log_density(f, y[..., None])[0] + constant(log_weights, mu), axis=-1)
+    return log_sum_exp(value_of(log_density(f, y[..., None])) + constant(log_weights, mu), axis=-1)
 
 
 def log_sum_exp(x: Array, *, axis: int) -> Array:

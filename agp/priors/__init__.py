@@ -4,11 +4,12 @@ Densities refer to constrained values, such as the lengthscale, without a Jacobi
 depend on the transformation that enforces the constraint. `Between` and `Fixed` limit parameters instead.
 """
 
-from agp.priors._densities import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Prior, Relative
+from agp.priors._densities import Beta, Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Prior, Relative
 from agp.priors._limits import Between, Fixed
 from agp.priors._model import log_prior
 
 __all__ = [
+    "Beta",
     "Between",
     "Fixed",
     "Gamma",

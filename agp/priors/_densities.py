@@ -25,6 +25,8 @@ class Prior(ABC):
 
     positive: ClassVar[bool] = True
     """Whether the density is zero for numbers that are not positive."""
+    highest: ClassVar[float] = math.inf
+    """The density is zero for numbers above this number, 1 or infinity."""
     is_density: ClassVar[bool] = True
     """False for `Between` and `Fixed`, which limit a parameter."""
     real_arguments: ClassVar[tuple[str, ...]] = ()
@@ -124,6 +126,10 @@ class Relative(Prior):
     def positive(self) -> bool:  # type: ignore[override]
         return self.prior.positive
 
+    @property
+    def highest(self) -> float:  # type: ignore[override]
+        return self.prior.highest
+
     def log_density(self, x: Array, /, unit: Array | None = None) -> tuple[Array, Pullback]:
         if unit is None:
             return self.prior.log_density(x)
@@ -145,6 +151,32 @@ class Gamma(Prior):
         a, b = self.concentration, self.rate
         constant = a * math.log(b) - math.lgamma(a)
         return (a - 1.0) * backend_of(x).xp.log(x) - b * x + constant, lambda: (a - 1.0) / x - b
+
+
+@dataclass(frozen=True)
+class Beta(Prior):
+    """The density proportional to x^(a - 1) (1 - x)^(b - 1) of a number between 0 and 1, with the mean a / (a + b).
+
+    It is for parameters with the constraint `agp.tree.PROPORTION`, or another one whose range lies between 0 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import agp
+    >>> value, _ = agp.priors.Beta(2.0, 5.0).log_density(np.asarray([0.2]))  # the density is 30 x (1 - x)^4
+    >>> round(float(np.exp(value)), 4)
+    2.4576
+    """
+
+    a: float
+    b: float
+    highest: ClassVar[float] = 1.0
+
+    def _entries(self, x: Array) -> Entries:
+        xp, a, b = backend_of(x).xp, self.a, self.b
+        constant = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+        value = (a - 1.0) * xp.log(x) + (b - 1.0) * xp.log1p(-x) + constant
+        return value, lambda: (a - 1.0) / x - (b - 1.0) / (1.0 - x)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Parameters with limits as smooth functions of unlimited coordinates, for optimisers that know no limits."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -43,8 +44,11 @@ def at_coordinates(model: T, coordinates: Mapping[str, Array], limits: Mapping[s
 
 
 def _raw_limits(leaf: tree.Leaf, limits: Limits) -> Limits:
-    """Return the limits of a raw leaf; the constraint of a leaf with limits is real or positive."""
-    return Limits(*(leaf.constraint.unconstrain(x if leaf.unit is None else x / leaf.unit) for x in limits))
+    """Return the limits of a raw leaf, which are infinite where the constraint does not allow the limit itself."""
+    low, high = (leaf.constraint.unconstrain(x if leaf.unit is None else x / leaf.unit) for x in limits)
+    xp = backend_of(low).xp
+    none = xp.full_like(low, math.inf)
+    return Limits(xp.where(xp.isnan(low), -none, low), xp.where(xp.isnan(high), none, high))
 
 
 def into_interval(z: Array, low: Array, high: Array, /) -> Array:

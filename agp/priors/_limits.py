@@ -178,8 +178,7 @@ def limits_of(model: Any, frozen: tuple[str, ...] = (), /) -> dict[str, Limits]:
         if held and len(held) == math.prod(x.shape):
             found[name] = Limits(x, x)
             continue
-        least = 0.0 if isinstance(leaf.constraint, type(POSITIVE)) else -math.inf
-        ends = _ends_of_entries(name, tuple(x.shape), bounds, least, held)
+        ends = _ends_of_entries(name, tuple(x.shape), bounds, leaf.constraint.range, held)
         if ends is not None:
             xp = backend_of(x).xp
             low, high, is_held = (xp.reshape(asarray_like(end, x), x.shape) for end in ends)
@@ -191,7 +190,11 @@ def limits_of(model: Any, frozen: tuple[str, ...] = (), /) -> dict[str, Limits]:
 
 @lru_cache(maxsize=64)
 def _ends_of_entries(
-    name: str, shape: tuple[int, ...], bounds: tuple[tuple[str, Between], ...], least: float, held: tuple[int, ...]
+    name: str,
+    shape: tuple[int, ...],
+    bounds: tuple[tuple[str, Between], ...],
+    possible: tuple[float, float],
+    held: tuple[int, ...],
 ) -> tuple[tuple[float, ...], ...] | None:
     """Return the lowest and the highest value of each entry, and 1 for those that are held; None without limits."""
     size = math.prod(shape)
@@ -204,8 +207,9 @@ def _ends_of_entries(
         raise ValueError(f"the limits of {name} contradict each other; check the patterns that match it.")
     if not held and low == [-math.inf] * size and high == [math.inf] * size:
         return None
-    inside = set(held)
-    return tuple(max(least, end) for end in low), tuple(high), tuple(float(i in inside) for i in range(size))
+    inside, (least, most) = set(held), possible
+    low, high = [max(least, end) for end in low], [min(most, end) for end in high]
+    return tuple(low), tuple(high), tuple(float(i in inside) for i in range(size))
 
 
 def restrict(model: T, limits: dict[str, Limits] | None = None, /) -> T:
@@ -307,6 +311,23 @@ def check_limit(leaf: tree.Leaf, pattern: str, limit: Limit, /) -> None:
         raise ValueError(f"{pattern!r} sets limits of {leaf.name}, which is {leaf.constraint.name}; only fix it.")
     if isinstance(leaf.constraint, type(POSITIVE)) and limit.high is not None and limit.high <= 0.0:
         raise ValueError(f"{leaf.name} is positive, but {pattern!r} limits it to at most {limit.high:g}.")
+
+
+def check_possible(model: Any, /) -> None:
+    """Raise ValueError if limits exclude all values that the constraint of a parameter allows."""
+    bounds = limits_among(model, Between)
+    for leaf in tree.describe(model) if bounds else ():
+        x, constraint = leaf.value, leaf.constraint
+        matching = [pair for pair in bounds if tree.matches(leaf.name, tree.whole_pattern(pair[0]))]
+        if leaf.role != "parameter" or not matching or not backend_of(x).is_concrete(x) or constraint.is_violated(x):
+            continue
+        for pattern, between in matching:
+            clipped = backend_of(x).xp.clip(x, between.low, between.high)
+            if bool(constraint.is_violated(clipped)):
+                raise ValueError(
+                    f"{leaf.name} is {constraint.name}, but {pattern!r} limits it with {between}; choose limits that "
+                    "allow such numbers."
+                )
 
 
 class ByEntry(Prior):

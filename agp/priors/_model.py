@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.priors._densities import Prior, Relative
-from agp.priors._limits import ByEntry, Limit, check_limit, limits_of
+from agp.priors._limits import ByEntry, Limit, check_limit, check_possible, limits_of
 from agp.tree import LOWER, ORDERED, REAL
 
 M = TypeVar("M")
@@ -59,6 +59,7 @@ def check_priors(model: Any, /) -> None:
     """Raise an error unless a model's `priors` fit its parameters; the errors are those of `log_prior`."""
     assign_priors(model)
     limits_of(model)
+    check_possible(model)
 
 
 def log_prior(model: Any, /) -> tuple[Array, Pullback]:
@@ -149,4 +150,10 @@ def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
         raise ValueError(
             f"{prior} is defined only for positive numbers, but {pattern!r} matches {leaf.name}, which is "
             f"{leaf.constraint.name}; use Normal for {leaf.name}."
+        )
+    if prior.highest < math.inf and not (leaf.constraint.range[0] >= 0.0 and leaf.constraint.range[1] <= prior.highest):
+        raise ValueError(
+            f"{prior} is defined only between 0 and {prior.highest:g}, but {pattern!r} matches {leaf.name}, which is "
+            f"{leaf.constraint.name}; use another density, or declare the parameter with a constraint whose range lies "
+            "there, such as agp.tree.PROPORTION."
         )

@@ -11,7 +11,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, backend_of, numbers_of, to_numpy
 from agp.bounds import Batch
-from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError, count_of
+from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError, count_of, join_words
 from agp.io import arrays_by_path, path_layout, remove_leftovers, unflatten_arrays
 from agp.priors import fixed_entry_names, held_leaves
 from agp.repairs import Report, Tally, collect_reports, fetch_reports, speculate
@@ -21,6 +21,7 @@ from agp.training._graphs import Epochs, StepGraph
 from agp.training._progress import Tracker
 from agp.training._result import Callback, Progress, Result, call_all
 from agp.training._resume import checkpoint_exists, not_finite, read, strip_addresses, write_checkpoint
+from agp.tree import POSITIVE
 from agp.updates import Update, apply_updates, moves_of
 
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
@@ -204,9 +205,7 @@ class Run:
         if violated:  # non-finite leaves also violate constraints
             if broken := self._nonfinite_leaves():
                 self._refuse(f"{', '.join(broken)} became NaN or infinite", self.step, [])
-            # softplus underflows to zero, where the gradient vanishes
-            outside = ", ".join(leaf.name for leaf in violated)
-            self._refuse(f"{outside} became 0, but must be positive", self.step, [])
+            self._refuse(_outside(violated), self.step, [])
         seen = _join_logs([{name: [number] for name, number in info.items()} for info in numbers])
         # one assignment, so that an interrupt neither loses nor duplicates numbers
         self.looks, self.pending, self.finite = [*self.looks, seen], [], (self.step, self.model)
@@ -239,7 +238,12 @@ class Run:
             f"{name} in [{to_numpy(x).min():.3g}, {to_numpy(x).max():.3g}]"
             for name, x in tree.leaves(self.finite[1], "parameter").items()
         )
-        return f"Non-finite leaves: {broken}.\nIn the last finite model, after step {self.finite[0]}: {extremes}."
+        found = f"Non-finite leaves: {broken}.\nIn the last finite model, after step {self.finite[0]}: {extremes}."
+        if factors := [*tree.leaves(self.model, "auxiliary")]:
+            found += (
+                f"\nAn update of your own that moves parameters, such as their average, must renew {factors[0]}, too."
+            )
+        return found
 
     def _last_finite(self) -> Result[Any]:
         step, model = self.finite
@@ -324,6 +328,14 @@ class Run:
         self.model, self.states = tree.make_contiguous(tree.with_leaves(self.model, leaves), [*states.values()])
         self.step, self.seconds, self.repairs = saved.step, saved.seconds, saved.repairs
         self.looks, self.finite, self.saved = [saved.trace], (self.step, self.model), self.step
+
+
+def _outside(leaves: list[tree.Leaf]) -> str:
+    """Return what happened to leaves whose values violate their constraints."""
+    names = ", ".join(leaf.name for leaf in leaves)
+    if all(isinstance(leaf.constraint, type(POSITIVE)) for leaf in leaves):
+        return f"{names} became 0, but must be positive"  # softplus underflows, where the gradient vanishes
+    return f"{names} left the possible values, which are {join_words(sorted({x.constraint.name for x in leaves}))},"
 
 
 def _join_logs(looks: list[dict[str, list[float]]]) -> dict[str, list[float]]:

@@ -216,7 +216,8 @@ def with_message(found: Any, converged: bool, clock: "Clock", message: str) -> F
     elif clock.ended and not converged:
         message = limit_of_seconds(float(clock.budget or 0.0))
     if not converged:
-        text = f"the training has not converged after {found.steps} steps: {message}; train longer or raise tolerance."
+        advice = "" if clock.stopped else "; train longer or raise tolerance"  # who ended it, knows
+        text = f"the training has not converged after {found.steps} steps: {message}{advice}."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
     shared: dict[str, Any] = {each.name: getattr(found, each.name) for each in fields(Result)}
     shared |= {"message": message}

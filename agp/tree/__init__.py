@@ -18,7 +18,7 @@ model of the same class whose leaves are cotangents, or None for leaves without 
 """
 
 from agp.tree._arrays import to_backend
-from agp.tree._constraints import LOWER, NONNEGATIVE, ORDERED, POSITIVE, REAL, Constraint
+from agp.tree._constraints import LOWER, NONNEGATIVE, ORDERED, POSITIVE, PROPORTION, REAL, Constraint
 from agp.tree._copies import add, cotangent, equalise, join, replace, split, with_defaults, with_leaves
 from agp.tree._declared import auxiliary, constant, model, param, ties, unit
 from agp.tree._fields import is_model, on_model_class
@@ -30,6 +30,7 @@ __all__ = [
     "NONNEGATIVE",
     "ORDERED",
     "POSITIVE",
+    "PROPORTION",
     "REAL",
     "Constraint",
     "Leaf",

@@ -3,6 +3,7 @@
 A field of a model declares its constraint (`agp.tree.param`). Only `agp.tree` applies constraints.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,6 +17,8 @@ class Constraint:
     """The identity map, for any real value. Other constraints override all of its methods."""
 
     name: str = "real"
+    range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    """The ends of the interval of values, both excluded. Constraints of users may leave it out."""
     by_entry: ClassVar[Mapping[str, Callable[..., tuple[Array]]]] = {}
     """For elementwise constraints: functions for `Backend.fused` that compute the first three methods, by name."""
 
@@ -59,6 +62,7 @@ def _pull_softplus(B: Backend, value: Array, bar: Array) -> tuple[Array]:
 
 
 class _Positive(Constraint):
+    range = (0.0, math.inf)
     by_entry = MappingProxyType({"constrain": _softplus, "unconstrain": _inverse_softplus, "pull": _pull_softplus})
 
     def constrain(self, raw: Array) -> Array:
@@ -91,6 +95,35 @@ class _Nonnegative(_Positive):
     def is_violated(self, value: Array) -> Array:
         xp = backend_of(value).xp
         return ~xp.all(xp.isfinite(value) & (value >= 0))
+
+
+# v = 1 / (1 + e^-r);  r = log v - log(1 - v);  dv/dr = v (1 - v)
+
+
+class _Proportion(Constraint):
+    range = (0.0, 1.0)
+
+    def constrain(self, raw: Array) -> Array:
+        # |r| is limited, so that rounding never yields 0 or 1
+        xp = backend_of(raw).xp
+        most = -math.log(float(xp.finfo(raw.dtype).eps))
+        return 1.0 / (1.0 + xp.exp(-xp.clip(raw, -most, most)))
+
+    def unconstrain(self, value: Array) -> Array:
+        xp = backend_of(value).xp
+        return xp.log(value) - xp.log1p(-value)
+
+    def pull(self, value: Array, bar: Array) -> Array:
+        return bar * value * (1.0 - value)
+
+    def log_jacobian(self, raw: Array) -> tuple[Array, Array]:
+        xp = backend_of(raw).xp
+        zeros = xp.zeros_like(raw)
+        return -xp.sum(xp.logaddexp(raw, zeros) + xp.logaddexp(-raw, zeros)), -xp.tanh(0.5 * raw)
+
+    def is_violated(self, value: Array) -> Array:
+        xp = backend_of(value).xp
+        return ~xp.all((value > 0.0) & (value < 1.0))
 
 
 class _Lower(Constraint):
@@ -133,6 +166,8 @@ POSITIVE = _Positive("positive")
 """Positive numbers."""
 NONNEGATIVE = _Nonnegative("zero or positive")
 """Positive numbers, which are trained, or zero, which stays zero."""
+PROPORTION = _Proportion("between 0 and 1")
+"""Numbers between 0 and 1, both excluded, such as shares and probabilities."""
 ORDERED = _Ordered("in ascending order")
 """Vectors [K] in ascending order."""
 LOWER = _Lower("lower-triangular")

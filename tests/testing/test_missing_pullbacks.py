@@ -98,6 +98,29 @@ class Laplace(Likelihood):
 
 
 @tree.model
+class Lambda(Laplace):
+    """A likelihood whose log density is another function, which returns its value alone."""
+
+    def _by_value(self, f, y):
+        return Laplace._log_density(self, f, y)[0]
+
+    def expected_log_density(self, mu, var, y, /, draws=None):
+        return expectation(lambda f, y: self._by_value(f, y), mu, var, y, 20)
+
+    def predictive_log_density(self, mu, var, y, /):
+        return agp.backend_of(mu).xp.sum(log_expectation(self._by_value, mu, var, y, 20), axis=-1)
+
+
+@tree.model
+class Two(Lambda):
+    """A likelihood that adds two expectations, one of them with None as the pullback."""
+
+    def expected_log_density(self, mu, var, y, /, draws=None):
+        parts = (lambda f, y: (0.5 * self._by_value(f, y), None)), (lambda f, y: 0.5 * self._by_value(f, y))
+        return sum(expectation(part, mu, var, y, 20)[0] for part in parts)
+
+
+@tree.model
 class Moments(Laplace):
     """A likelihood whose expectation returns no pullback itself."""
 
@@ -208,6 +231,8 @@ CASES = {
     "kernel on a column": sparse(kernel=agp.RBF() * Cauchy().on((1,))),
     "mean": sparse(mean_function=Slope()),
     "log density": sparse(likelihood=Laplace()),
+    "log density of another name": sparse(likelihood=Lambda()),
+    "two log densities": sparse(likelihood=Two()),
     "expectation": sparse(likelihood=Moments()),
     "state": sparse(posterior=MeanField),
     "state in values": sparse(posterior=ByValues),
@@ -260,6 +285,8 @@ def test_both_gradients_agree_on_jax(case):
         ("parameter without slopes", "PowerWithSlope.profile"),
         ("mean", "Slope.__call__"),
         ("log density", "Laplace._log_density"),
+        ("log density of another name", "Lambda.expected_log_density"),
+        ("two log densities", "Two.expected_log_density"),
         ("state", "MeanField"),
         ("posterior", "OwnFactor"),
     ],
