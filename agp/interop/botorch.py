@@ -53,7 +53,8 @@ class BoTorchModel(Model, FantasizeMixin):
         A model or a predictor. Its arrays are moved to torch if necessary.
     draws
         The number S of equally probable draws that represent an average over hyperparameters. 0 means a single normal
-        distribution with the mean and covariance of the average. Other models have no draws.
+        distribution with the mean and covariance of the average. Other models have no draws. `draw_matheron_paths`
+        draws a sample shape of paths for each draw; for n paths at n settings, pass ``draws=n`` and ``torch.Size([])``.
     data
         The inputs [N, D] and targets [N] or [N, P], as the attributes `train_inputs` and `train_targets` that some of
         BoTorch's functions read. By default, those of the model, if it holds its data.
@@ -431,9 +432,8 @@ class BoTorchModelList(ModelList):
             If `Y` does not have a column for each output.
         """
         if Y.shape[-1] != self.num_outputs:
-            raise ValueError(
-                f"Y has {count_of(Y.shape[-1], 'column')}, but the models have {count_of(self.num_outputs, 'output')}."
-            )
+            columns, outputs = count_of(Y.shape[-1], "column"), count_of(self.num_outputs, "output")
+            raise ValueError(f"Y has {columns}, but the models have {outputs}.")
         if noise is not None:
             check_noise_variances("noise", noise, Y.shape)
             noise = noise.expand(*noise.shape[:-1], Y.shape[-1])
