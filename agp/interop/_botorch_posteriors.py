@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from agp import tree
-from agp.predictors import Predictor
+from agp.predictors import Predictor, joint_moments
 from agp.random import generator
 
 Tensor = torch.Tensor
@@ -86,7 +86,7 @@ class Posteriors(NamedTuple):
         axes = X.shape[: max(X.ndim - 2 - len(self.batch), 0)]
         shared = not any(size > 1 for size in X.shape[len(axes) : -2])
         if X.shape[-2] > 1 or cross or not shared:
-            return self.over_sets(lambda one, x: (one.predict_mean(x), _covariance(one, x, cross=cross)), X)
+            return self.over_sets(lambda one, x: joint_moments(one, x, cross_outputs=cross), X)
         rows = X.reshape(-1, X.shape[-1])  # for single points, marginals suffice
         found = self.over_sets(lambda one, x: tuple(one.predict(x)), rows)
         mean, variance = (x.movedim(-2, 0).reshape(*axes, *self.batch, 1, x.shape[-1]) for x in found)
@@ -102,13 +102,13 @@ class Posteriors(NamedTuple):
         return self.over_sets(variances, X)
 
     @property
-    def least_noise(self) -> Tensor | None:
-        """The smallest noise variance of the training rows, if some likelihood has no noise; otherwise None."""
+    def mean_noise(self) -> Tensor | None:
+        """The mean noise variance of the training rows, if some likelihood has no noise; otherwise None."""
         names = ("likelihood.noise_variance", "processes.0.posterior.noise")
         trained, known = (self.leaves.get(name) for name in names)
         if trained is None or known is None or (trained > 0.0).all() or not (known > 0.0).all():
             return None
-        return known.min()
+        return known.mean()
 
     def condition_on(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> Self:
         """Return the posteriors given further observations; `noise` replaces the noise of the likelihood."""
@@ -152,10 +152,6 @@ def draws_of(predictor: Predictor, count: int) -> tuple[Posteriors, ...]:
         several.append(replace(predictor, processes=(process,), factors=(factor,), likelihood=given))
     groups = [list(group) for _, group in groupby(several, key=tree.structure)]
     return tuple(Posteriors.stack(group, (len(group),)) for group in groups)
-
-
-def _covariance(predictor: Predictor, X: Tensor, *, cross: bool) -> Tensor:
-    return predictor.predict_covariance(X, cross_outputs=cross)
 
 
 def _without_constant_axes(x: Tensor, count: int, axes: int) -> tuple[Tensor, list[int]]:

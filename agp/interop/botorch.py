@@ -24,10 +24,10 @@ try:
     from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
     from botorch.sampling.list_sampler import ListSampler
     from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-    from linear_operator import LinearOperator, to_linear_operator
 except ImportError as error:
     raise ImportError(f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}.") from error
 
+from agp.interop._botorch_arrays import check_noise_variances, concat, factorisable, join_rows
 from agp.interop._botorch_lists import each_wrapped, joint_posterior, sampler_of_each
 from agp.interop._botorch_paths import register_paths
 from agp.interop._botorch_posteriors import draws_of, posteriors_of
@@ -53,7 +53,8 @@ class BoTorchModel(Model, FantasizeMixin):
         A model or a predictor. Its arrays are moved to torch if necessary.
     draws
         The number S of equally probable draws that represent an average over hyperparameters. 0 means a single normal
-        distribution with the mean and covariance of the average. Other models have no draws.
+        distribution with the mean and covariance of the average. Other models have no draws. `draw_matheron_paths`
+        draws a sample shape of paths for each draw; for n paths at n settings, pass ``draws=n`` and ``torch.Size([])``.
     data
         The inputs [N, D] and targets [N] or [N, P], as the attributes `train_inputs` and `train_targets` that some of
         BoTorch's functions read. By default, those of the model, if it holds its data.
@@ -209,8 +210,8 @@ class BoTorchModel(Model, FantasizeMixin):
     def _normal(self, X: Tensor, chosen: list[int], noise: Tensor | None) -> MultivariateNormal:
         together = len(chosen) > 1 and self._single.processes[0].mixing is not None
         found = [part.moments(X, cross=together) for part in self._parts]
-        mean = _concat([mean for mean, _ in found], -3)
-        covariance = _concat([covariance for _, covariance in found], -5 if together else -4)
+        mean = concat([mean for mean, _ in found], -3)
+        covariance = concat([covariance for _, covariance in found], -5 if together else -4)
         remedy = "check the parameters of the kernel, or use float64"
         check_results("the predicted", {"mean": mean, "covariance": covariance}, remedy)
         mean = mean[..., chosen]
@@ -220,24 +221,31 @@ class BoTorchModel(Model, FantasizeMixin):
             covariance = covariance.reshape(*covariance.shape[:-4], size, size)  # outputs of a point are adjacent
             if noise is not None:
                 covariance = covariance + torch.diag_embed(noise.reshape(*noise.shape[:-2], size))
-            return MultitaskMultivariateNormal(mean, _factorisable(covariance))
+            return MultitaskMultivariateNormal(mean, factorisable(covariance))
         covariance = covariance[..., chosen, :, :]
         if noise is not None:
             covariance = covariance + torch.diag_embed(noise.mT)
         if len(chosen) == 1:
-            return MultivariateNormal(mean[..., 0], _factorisable(covariance[..., 0, :, :]))
-        each = MultivariateNormal(mean.mT, _factorisable(covariance))
+            return MultivariateNormal(mean[..., 0], factorisable(covariance[..., 0, :, :]))
+        each = MultivariateNormal(mean.mT, factorisable(covariance))
         return MultitaskMultivariateNormal.from_batch_mvn(each, task_dim=-1)
 
     def _noise_at(self, X: Tensor, asked: bool | Tensor, chosen: list[int]) -> Tensor | None:
         """Return noise variances [..., q, m], or None."""
         if not isinstance(asked, bool):
+            check_noise_variances("observation_noise", asked, torch.Size((X.shape[-2], len(chosen))))
             asked = self._over_draws(asked) if asked.ndim < X.ndim else asked
             return asked.expand(*asked.shape[:-2], X.shape[-2], len(chosen))
         if not asked:
             return None
         self._check_noise("observation_noise=True")
-        return _concat([part.noise(X) for part in self._parts], -3)[..., chosen]
+        return concat([part.noise(X) for part in self._parts], -3)[..., chosen]
+
+    def _observed_noise(self, X: Tensor) -> Tensor:
+        """Return the noise variances [..., q, m] of observations at X, as in `fantasize`."""
+        known = self._usual_noise
+        found = self._noise_at(X, True if known is None else known, list(self._chosen))
+        return found.expand(*X.shape[:-1], self.num_outputs)  # type: ignore[union-attr]
 
     def _over_draws(self, x: Tensor) -> Tensor:
         """Return rows [..., n, .] with an axis of size 1 for the draws of hyperparameters, if there are any."""
@@ -270,13 +278,14 @@ class BoTorchModel(Model, FantasizeMixin):
             the posterior. With S draws of hyperparameters, the last of these axes has size S, or 1 for observations
             that all draws share; X may lack this axis if Y has it.
         noise
-            Noise variances [..., k, m] of these observations; by default the noise of the likelihood. If that is zero,
-            the default is the smallest noise variance that the model has for its training rows.
+            Noise variances [..., k, m] or [..., 1, m] of these observations; by default the noise of the likelihood.
+            If that is zero, the default is the mean of the known noise variances of the training rows, as in BoTorch.
 
         Raises
         ------
         TypeError, ValueError
-            As in `Predictor.condition_on`, or if the model has only some of the outputs (`subset_output`).
+            As in `Predictor.condition_on`, or if `noise` does not fit `Y`, or if the model has only some of the outputs
+            (`subset_output`).
         """
         if len(self._chosen) < self._single.outputs:
             raise ValueError(
@@ -286,14 +295,22 @@ class BoTorchModel(Model, FantasizeMixin):
         self._check(X)
         check_finite("Y", Y.reshape(-1, Y.shape[-1]))
         X = self._over_draws(X) if X.ndim < Y.ndim else X
-        if noise is None and (least := self._parts[0].least_noise) is not None:
-            noise = least.expand(1, Y.shape[-1])
+        if noise is None:
+            noise = self._usual_noise
+        else:
+            check_noise_variances("noise", noise, Y.shape)
         each = zip(self._parts, self._split(X), self._split(Y), self._split(noise), strict=True)
         new = self._with(_parts=tuple(part.condition_on(*data) for part, *data in each))
         if "train_inputs" in self.__dict__:
             old = self.train_inputs[0], self.train_targets[..., None] if Y.shape[-1] == 1 else self.train_targets.mT
-            new._hold(*(_join_rows(pair, new.batch_shape) for pair in zip(old, (X, Y), strict=True)))
+            new._hold(*(join_rows(pair, new.batch_shape) for pair in zip(old, (X, Y), strict=True)))
         return new
+
+    @property
+    def _usual_noise(self) -> Tensor | None:
+        """Noise variances [1, m] of observations: means of known ones, or None for those of the likelihood."""
+        known = self._parts[0].mean_noise
+        return None if known is None else known.expand(1, self._single.outputs)
 
     def _split(self, x: Tensor | None) -> list[Any]:
         """Return the rows [..., n, .] of each part of the draws of hyperparameters."""
@@ -320,7 +337,7 @@ class BoTorchModel(Model, FantasizeMixin):
         sampler
             A BoTorch sampler that draws S samples.
         observation_noise
-            Noise variances [..., k, m] or [..., 1, m]; by default the noise of the likelihood.
+            Noise variances [..., k, m] or [..., 1, m]; by default those of `condition_on_observations`.
         kwargs
             Passed to `condition_on_observations`.
 
@@ -330,6 +347,7 @@ class BoTorchModel(Model, FantasizeMixin):
             As in `condition_on_observations`, or if the noise is not Gaussian.
         """
         self._check_noise("fantasize")
+        observation_noise = self._usual_noise if observation_noise is None else observation_noise
         if observation_noise is not None and observation_noise.ndim <= X.ndim:
             observation_noise = self._over_draws(observation_noise)
         found = super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
@@ -388,7 +406,12 @@ class BoTorchModelList(ModelList):
         agp.errors.NonFiniteError
             If a mean or a covariance is NaN or infinite.
         """
-        found = joint_posterior(super().posterior(X, output_indices, observation_noise).posteriors)
+        each, start = [], 0
+        for i, chosen in self._get_group_subset_indices(idcs=output_indices).items():
+            own = slice(start, start := start + (self.models[i].num_outputs if chosen is None else len(chosen)))
+            noise = observation_noise if isinstance(observation_noise, bool) else observation_noise[..., own]
+            each.append(self.models[i].posterior(X, output_indices=chosen, observation_noise=noise))
+        found = joint_posterior(each)
         return found if posterior_transform is None else posterior_transform(posterior=found, X=X)
 
     def condition_on_observations(self, X: Any, Y: Tensor, noise: Tensor | None = None) -> Self:
@@ -409,9 +432,11 @@ class BoTorchModelList(ModelList):
             If `Y` does not have a column for each output.
         """
         if Y.shape[-1] != self.num_outputs:
-            raise ValueError(
-                f"Y has {count_of(Y.shape[-1], 'column')}, but the models have {count_of(self.num_outputs, 'output')}."
-            )
+            columns, outputs = count_of(Y.shape[-1], "column"), count_of(self.num_outputs, "output")
+            raise ValueError(f"Y has {columns}, but the models have {outputs}.")
+        if noise is not None:
+            check_noise_variances("noise", noise, Y.shape)
+            noise = noise.expand(*noise.shape[:-1], Y.shape[-1])
         found, start = [], 0
         for one in self.models:
             own = slice(start, start := start + one.num_outputs)  # type: ignore[operator]
@@ -458,6 +483,8 @@ class BoTorchModelList(ModelList):
         elif len(each) == len(self.models) and not any(one._has_draws for one in each):
             for one in each:
                 one._check_noise("fantasize")
+            if observation_noise is None and any(one._usual_noise is not None for one in each):
+                observation_noise = torch.cat([one._observed_noise(X) for one in each], -1)
             seen = self.posterior(X, observation_noise=True if observation_noise is None else observation_noise)
             return self.condition_on_observations(X, sampler(seen), noise=observation_noise)
         else:
@@ -471,30 +498,3 @@ class BoTorchModelList(ModelList):
 
 
 register_paths(BoTorchModel, BoTorchModelList)
-
-
-def _concat(parts: list[Tensor], axis: int) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
-
-
-def _join_rows(pair: tuple[Tensor, Tensor], batch: torch.Size) -> Tensor:
-    """Concatenate rows [..., n, .], with all axes of the batch."""
-    return torch.cat([x.expand(*batch, *x.shape[-2:]) for x in pair], -2)
-
-
-JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
-"""Jitter, relative to the variances, for covariances that are singular because of rounding errors."""
-
-
-def _factorisable(covariance: Tensor) -> LinearOperator:
-    """Add relative jitter to covariances [..., q, q] where needed, because BoTorch's jitter is absolute."""
-    variances = covariance.detach().diagonal(dim1=-2, dim2=-1)
-    found = covariance.detach()
-    added = torch.zeros_like(variances)
-    for share in JITTERS:
-        bad = torch.linalg.cholesky_ex(found).info[..., None] > 0
-        if not bad.any():
-            break
-        added = torch.where(bad, share * variances, added)
-        found = covariance.detach() + torch.diag_embed(added)
-    return to_linear_operator(covariance + torch.diag_embed(added))

@@ -6,7 +6,7 @@ from agp.kernels._categories import Overlap, RandomEffects
 from agp.kernels._centred import Centred, additive
 from agp.kernels._composites import Product, Scaled, Sum
 from agp.kernels._constant import Constant, White
-from agp.kernels._features import Features, Waves, features_of
+from agp.kernels._features import Features, Waves, combine_map, features_of
 from agp.kernels._jets import Jets
 from agp.kernels._level_covariance import LevelCovariance
 from agp.kernels._linear import Linear

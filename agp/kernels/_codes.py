@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of, like, row_numbers
-from agp.kernels._features import Blocks
+from agp.kernels._features import Blocks, planes_of
 
 MOST_INDICATORS = 32
 """The largest number of levels for which sums over equal levels are products with indicators of the levels."""
@@ -145,7 +145,7 @@ class Angles(Blocks):
         total = None
         for d in range(X.shape[1]):
             total = tree.add(total, xp.take(self.angles[d, ...], places_of(X[:, d], self.angles.shape[1] - 1), axis=0))
-        return xp.stack([xp.cos(total), xp.sin(total)], axis=-1), lambda _: None
+        return planes_of([xp.cos(total), xp.sin(total)]), lambda _: None
 
 
 @tree.model

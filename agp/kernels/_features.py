@@ -11,6 +11,7 @@ the other factor.
 import functools
 import itertools
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
@@ -34,6 +35,12 @@ def scatter_columns(bar: Array | None, columns: tuple[Any, ...], width: int) -> 
     zero = xp.zeros_like(bar[..., 0])
     place = {column: i for i, column in enumerate(columns)}
     return xp.stack([bar[..., place[column]] if column in place else zero for column in range(width)], axis=-1)
+
+
+def planes_of(entries: list[Array]) -> Array:
+    """Stack arrays [N, H] as blocks [N, H, b] that are contiguous in each entry of b, for fast products of entries."""
+    xp = backend_of(entries[0]).xp
+    return xp.permute_dims(xp.stack(entries), (1, 2, 0))
 
 
 class Blocks(ABC):
@@ -61,7 +68,7 @@ class Waves(Blocks):
         def pullback(bar):
             return (cos * bar[:, :, 1] - sin * bar[:, :, 0]) @ self.frequencies
 
-        return xp.stack([cos, sin], axis=-1), pullback
+        return planes_of([cos, sin]), pullback
 
 
 @tree.model
@@ -107,19 +114,97 @@ class Term:
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         """Return the features [N, F] at X [N, D], and the pullback ``bar -> X_bar``."""
         found = [factor(X) for factor in self.factors]
-        values = [value for value, _ in found]
-        partial = list(itertools.accumulate(values, _outer))
-        product, xp = partial[-1], backend_of(X).xp
+        outer, xp = _OuterProducts([value for value, _ in found]), backend_of(X).xp
+        product = outer.value
         share = 1.0 / math.sqrt(product.shape[1])
 
         def pullback(bar):
-            bar, X_bar = share * xp.reshape(bar, product.shape), None
-            for i in range(len(values) - 1, 0, -1):
-                bar, factor_bar = _pull_outer(bar, partial[i - 1], values[i])
-                X_bar = tree.add(X_bar, found[i][1](factor_bar))
-            return tree.add(X_bar, found[0][1](bar))
+            bars = outer.pull(share * xp.reshape(bar, product.shape))
+            parts = (pull(one) for (_, pull), one in zip(found, bars, strict=True))
+            return functools.reduce(tree.add, parts, None)
 
         return share * xp.reshape(product, (X.shape[0], -1)), pullback
+
+    def combine(self, X: Array, weights: Array, /) -> tuple[Array, Pullback, int]:
+        """Return phi(X) @ weights[:F] [N, R] for weights [>= F, R], its pullback ``bar -> X_bar``, and the number F.
+
+        The features are not formed. Let b [N, q] be the outer product of all single blocks, and z_c [N, H] the product
+        of one entry of each of the other factors' blocks, for a choice c of the entries. The result is the sum over c
+        and j of b_j (z_c W_cj) with weights W [H, R].
+        """
+        N = X.shape[0]
+        found = [factor(X) for factor in self.factors]
+        values = [value for value, _ in found]
+        single = [i for i, value in enumerate(values) if value.shape[1] == 1]
+        waves = [i for i in range(len(values)) if i not in single]
+        if not waves:
+            phi, pull = self(X)
+            return phi @ weights[: phi.shape[1], :], lambda bar: pull(bar @ weights[: phi.shape[1], :].mT), phi.shape[1]
+        products, W = (
+            _EntryProducts([values[i] for i in waves]),
+            self._weights_by_choice(values, single, waves, weights),
+        )
+        right = _OuterProducts([backend_of(X).xp.ones_like(values[0][:, :1, :1]), *(values[i] for i in single)])
+        b, xp = right.value[:, 0, :, None], backend_of(X).xp  # [N, q, 1]
+        total = functools.reduce(operator.add, (z @ own for z, own in zip(products.values, W, strict=True)))
+        sums = xp.reshape(total, (N, b.shape[1], -1))
+
+        def pullback(bar):
+            spread = xp.reshape(b * bar[:, None, :], (N, -1))
+            b_bar = xp.sum(sums * bar[:, None, :], axis=2)[:, None, :]
+            bars = [*products.pull([spread @ own.mT for own in W]), *right.pull(b_bar)[1:]]
+            parts = (found[i][1](one) for i, one in zip((*waves, *single), bars, strict=True))
+            return functools.reduce(tree.add, parts, None)
+
+        return xp.sum(b * sums, axis=1), pullback, W[0].shape[0] * math.prod(value.shape[2] for value in values)
+
+    @staticmethod
+    def _weights_by_choice(values: list[Array], single: list[int], waves: list[int], weights: Array) -> list[Array]:
+        """Return the weights [H, q R] for each choice of entries, divided by sqrt(H)."""
+        xp, sizes = backend_of(weights).xp, [value.shape[2] for value in values]
+        H, R = values[waves[0]].shape[1], weights.shape[1]
+        W = xp.reshape(weights[: H * math.prod(sizes), :] / math.sqrt(H), (H, *sizes, R))
+        order = (*(i + 1 for i in waves), 0, *(i + 1 for i in single), len(sizes) + 1)
+        W = xp.reshape(xp.permute_dims(W, order), (math.prod(sizes[i] for i in waves), H, -1))
+        return [W[c, ...] for c in range(W.shape[0])]
+
+
+class _EntryProducts:
+    """The products z_c [N, H] of one entry of each of several blocks [N, H, p], for all choices c of the entries."""
+
+    def __init__(self, blocks: list[Array]) -> None:
+        self._entries = [[block[:, :, i] for i in range(block.shape[2])] for block in blocks]
+        self._choices = list(itertools.product(*(range(len(own)) for own in self._entries)))
+        self.values = [self._product(enumerate(choice)) for choice in self._choices]
+
+    def _product(self, places: Iterable[tuple[int, int]]) -> Array:
+        return functools.reduce(operator.mul, (self._entries[f][i] for f, i in places))
+
+    def pull(self, bars: list[Array]) -> list[Array]:
+        """Return the cotangents of all blocks."""
+        found: list[list[Any]] = [[None] * len(own) for own in self._entries]
+        for choice, bar in zip(self._choices, bars, strict=True):
+            places = list(enumerate(choice))
+            for f, i in places:
+                others = [place for place in places if place[0] != f]
+                found[f][i] = tree.add(found[f][i], bar * self._product(others) if others else bar)
+        return [planes_of(own) for own in found]
+
+
+class _OuterProducts:
+    """Outer products [N, H, p q ...] of blocks [N, H, p], [N, H, q], ..., some of which may have H = 1."""
+
+    def __init__(self, values: list[Array]) -> None:
+        self._values, self._partial = values, list(itertools.accumulate(values, _outer))
+        self.value = self._partial[-1]
+
+    def pull(self, bar: Array) -> list[Array]:
+        """Return the cotangents of all blocks."""
+        bars = []
+        for i in range(len(self._values) - 1, 0, -1):
+            bar, own = _pull_outer(bar, self._partial[i - 1], self._values[i])
+            bars.append(own)
+        return [bar, *reversed(bars)]
 
 
 def _outer(a: Array, b: Array) -> Array:
@@ -169,6 +254,16 @@ class Features:
 
         return backend_of(X).xp.concat([value for value, _ in found], axis=1), pullback
 
+    def combine(self, X: Array, weights: Array, /) -> tuple[Array, Pullback, int]:
+        """Return phi(X) @ weights[:F] [N, R], without phi where possible; see `Term.combine`."""
+        found, start = [], 0
+        for term in self.terms:
+            found.append(combine_map(term, X, weights[start:, :]))
+            start += found[-1][2]
+        pulls = [pull for _, pull, _ in found]
+        total = functools.reduce(operator.add, (value for value, _, _ in found))
+        return total, lambda bar: functools.reduce(tree.add, (pull(bar) for pull in pulls), None), start
+
     def times(self, other: "Features", /) -> "Features":
         """Return the features of the product of two kernels."""
         return Features(tuple(Term(a.factors + b.factors) for a in self.terms for b in other.terms))
@@ -187,6 +282,15 @@ class Features:
     def product(several: "Iterable[Features]", /) -> "Features":
         """Return the features of a product of kernels."""
         return functools.reduce(Features.times, several)
+
+
+def combine_map(phi: Any, X: Array, weights: Array, /) -> tuple[Array, Pullback, int]:
+    """Return phi(X) @ weights[:F] [N, R] for a map phi with F features, its pullback ``bar -> X_bar``, and F."""
+    if isinstance(phi, Term | Features):
+        return phi.combine(X, weights)
+    value, pull = phi(X)
+    own = weights[: value.shape[1], :]
+    return value @ own, lambda bar: pull(bar @ own.mT), value.shape[1]
 
 
 def features_of(variance: Any, blocks: Blocks | None = None, /) -> Features:

@@ -105,6 +105,16 @@ class GPRMixture(OfModels):
         """The training targets [N, P]."""
         return self.models[0].y
 
+    @property
+    def weights(self) -> Array | None:
+        """The weights of the training rows, as in `GPR`."""
+        return self.models[0].weights
+
+    @property
+    def noise(self) -> Array | None:
+        """The known noise variances of the training rows [N, 1], as in `GPR`."""
+        return self.models[0].noise
+
     def kernel_shares(self) -> list[float]:
         """Return the total weight of the settings of each kernel."""
         return [float(part.sum()) for part in self._shares_by_kernel()]

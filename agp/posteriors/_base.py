@@ -110,6 +110,10 @@ class Posterior(tree.Part, Generic[Factor], ABC):  # noqa: PYI059 - subclasses m
     def project_covariance(self, factor: Factor, Kuf: Array, Kff: Array, /) -> Array:
         """Return the joint covariances [P, N, N] of f at N inputs, given Kuf [M, N] and Kff [N, N]."""
 
+    def project_joint(self, factor: Factor, Kuf: Array, kff: Array, Kff: Array, /) -> tuple[Array, Array, Array]:
+        """Return the means and variances of `project` and the covariances of `project_covariance`."""
+        return *self.project(factor, Kuf, kff)[0], self.project_covariance(factor, Kuf, Kff)
+
     def weights_of_mean(self, factor: Factor, /) -> Array | None:
         """Return the weights w [M, P] of the mean Kuf^T w, or None (default) if the factor already contains them."""
         return None

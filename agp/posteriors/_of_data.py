@@ -69,24 +69,36 @@ class DataPosterior(Posterior[DataFactor]):
         xp = backend_of(Kuf).xp
         weights = factor.weights
         E = self.half(factor, Kuf)
-        shared = E.ndim == 2  # one variance for all outputs
-        explained = xp.sum(E * E, axis=-2)
-        var, pull_var = nonnegative(kff[:, None] - (explained[:, None] if shared else explained.mT))
+        var, pull_var = self._variance(E, kff)
 
         def pullback(mu_bar, var_bar):
-            left = pull_var(xp.sum(var_bar, axis=1, keepdims=True) if shared else var_bar)
-            through = self.half_transposed(factor, E * (left.mT if shared else left.mT[:, None, :]))
+            left = pull_var(var_bar)
+            through = self.half_transposed(factor, E * (left.mT if E.ndim == 2 else left.mT[:, None, :]))
             return None, None, weights @ mu_bar.mT - 2.0 * through, xp.sum(left, axis=1)
 
-        return (Kuf.mT @ weights, xp.broadcast_to(var, (Kuf.shape[1], self.outputs))), pullback
+        return (Kuf.mT @ weights, var), pullback
 
     def project_mean(self, factor: DataFactor, Kuf: Array, /) -> Array:
         return Kuf.mT @ factor.weights
 
     def project_covariance(self, factor: DataFactor, Kuf: Array, Kff: Array, /) -> Array:
+        return self._covariance(self.half(factor, Kuf), Kff)
+
+    def project_joint(self, factor: DataFactor, Kuf: Array, kff: Array, Kff: Array, /) -> tuple[Array, Array, Array]:
         E = self.half(factor, Kuf)
+        return Kuf.mT @ factor.weights, self._variance(E, kff)[0], self._covariance(E, Kff)
+
+    def _variance(self, E: Array, kff: Array) -> tuple[Array, Pullback]:
+        """Return the variances [n, P], and their pullback to those [n, 1] of all outputs, or [n, P]."""
+        xp, shared = backend_of(E).xp, E.ndim == 2  # shared: one variance for all outputs
+        explained = xp.sum(E * E, axis=-2)
+        var, pull = nonnegative(kff[:, None] - (explained[:, None] if shared else explained.mT))
+        own = lambda bar: pull(xp.sum(bar, axis=1, keepdims=True) if shared else bar)  # noqa: E731
+        return xp.broadcast_to(var, (E.shape[-1], self.outputs)), own
+
+    def _covariance(self, E: Array, Kff: Array) -> Array:
         covariance = Kff - E.mT @ E
-        return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape[-2:]))
+        return backend_of(E).xp.broadcast_to(covariance, (self.outputs, *covariance.shape[-2:]))
 
 
 # -- exact posteriors -------------------------------------------------------------------------------------------------

@@ -12,4 +12,4 @@ __all__ = ["Components", "FunctionSamples", "Imputations", "LevelNoise", "Predic
 # for other subpackages
 
 from agp.predictors._components import joint_terms
-from agp.predictors._predictor import FREQUENCIES
+from agp.predictors._predictor import FREQUENCIES, joint_moments

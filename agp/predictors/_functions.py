@@ -5,7 +5,7 @@ from collections.abc import Callable
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_finite, check_results, check_test_inputs
-from agp.chunking import row_ranges, rows_within
+from agp.chunking import row_ranges, tile_rows
 from agp.errors import there_are
 from agp.processes import Paths
 from agp.repairs import public
@@ -86,7 +86,7 @@ class FunctionSamples:
         X = backend_of(X).gather(X)
         copies = self.count if X.ndim == 3 else copies
         one = X if X.ndim == 2 else X[0, ...]
-        ranges = row_ranges(one.shape[0], rows_within(memory, copies * self.paths.floats_per_row, one))
+        ranges = row_ranges(one.shape[0], tile_rows(memory, copies * self.paths.floats_per_row, one))
         found = backend_of(X).xp.concat([f(X[..., start:stop, :]) for start, stop in ranges], axis=1)
         _refuse_nonfinite(found)
         return found

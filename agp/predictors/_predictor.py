@@ -10,7 +10,14 @@ from agp.bounds import Batch, raise_noise, with_row_noise
 from agp.checks import check_finite, check_whole
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
-from agp.predictors._by_rows import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
+from agp.predictors._by_rows import (
+    latent_means,
+    latent_projection,
+    moved_by,
+    refuse_nonfinite,
+    split_sets,
+    with_common_draws,
+)
 from agp.predictors._components import Components, draw_terms, latent_terms, mixture_of_terms
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._imputed import Imputations
@@ -298,11 +305,8 @@ class Predictor(Scores):
         """
 
         def joint(process: Process, factor: Any, X: Array) -> Array:
-            latent, mixing = self._covariance(process, factor, X), process.mixing
-            own = latent if mixing is None else combine(mixing * mixing, latent)
-            covariance = covariance_with(self._one(process, factor).predict(X).variance.mT, own)
-            if cross_outputs:
-                covariance = cross_covariances(covariance, latent, mixing)
+            latent, variance = self._covariance(process, factor, X), self._one(process, factor).predict(X).variance
+            covariance = _covariance_of_outputs(variance, latent, process.mixing, cross_outputs=cross_outputs)
             refuse_nonfinite(covariance=covariance)
             return covariance
 
@@ -468,3 +472,20 @@ class Predictor(Scores):
         more = [process.condition_on(factor, batch, self.likelihood) for (process, factor), batch in pairs]
         processes, factors = zip(*((process, process.prepare_means(factor)) for process, factor in more), strict=True)
         return dataclasses.replace(self, processes=processes, factors=factors, lead=self.lead or new)
+
+
+@public
+def joint_moments(predictor: Predictor, X: Array, /, *, cross_outputs: bool) -> tuple[Array, Array]:
+    """Return `predict_mean` and `predict_covariance` at X [N, D], from one evaluation of the kernel if possible."""
+    process = predictor.processes[0]
+    if predictor.imputations is not None or process.samples > 1 or predictor.lead:
+        return predictor.predict_mean(X), predictor.predict_covariance(X, cross_outputs=cross_outputs)
+    mean, variance, latent = with_common_draws(process, X).project_joint(predictor.factors[0], X)
+    return mean, _covariance_of_outputs(variance, latent, process.mixing, cross_outputs=cross_outputs)
+
+
+def _covariance_of_outputs(variance: Array, latent: Array, mixing: Array | None, *, cross_outputs: bool) -> Array:
+    """Return covariances [P, N, N], or [N, P, N, P], from the variances [N, P] and those of the functions [L, N, N]."""
+    own = latent if mixing is None else combine(mixing * mixing, latent)
+    covariance = covariance_with(variance.mT, own)
+    return cross_covariances(covariance, latent, mixing) if cross_outputs else covariance

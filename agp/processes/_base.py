@@ -127,6 +127,10 @@ class Process(MixedPrecision, MultiOutput):
         Raise TypeError if the process is not Gaussian.
         """
 
+    def project_joint(self, factor: Any, X: Array, /) -> tuple[Array, Array, Array]:
+        """Return the means and variances of `project` and the covariances of `project_covariance` at X [N, D]."""
+        return *self.project(factor, X)[0], self.project_covariance(factor, X)
+
     def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
         """Return the terms f_1, f_2, ... of f, of which the last is the mean function, if there is one.
 

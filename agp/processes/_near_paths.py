@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.processes._outputs import InputsOf
-from agp.processes._paths import Paths, combine_features, mean_of_samples
+from agp.processes._paths import Paths, mean_of_samples, prior_samples
 
 
 @tree.model
@@ -60,9 +60,8 @@ class NearPaths(InputsOf, Paths):
         shift = None if u is None else xp.reshape(self.shift, (-1, P * S))
         if shift is not None:
             update = update + u @ shift
-        phi, pull_phi = self.phi(rows)
         groups = X.shape[:-2]
-        prior, pull_prior = combine_features(xp.reshape(phi, (*groups, -1, phi.shape[1])), self.prior_weights)
+        prior, pull_prior = prior_samples(self.phi, X, self.prior_weights)
         h, pull_h = mean_of_samples(process.mean_function, X)
         update = self._by_sample(xp.reshape(update, (n, P, S)), groups, xp)
 
@@ -71,8 +70,7 @@ class NearPaths(InputsOf, Paths):
             B_bar = (near @ spread[:, :, None])[:, :, 0]
             u_bar = None if shift is None else spread @ shift.mT
             X_bar = process._pull(factor, rows, sets, B_bar, xp.zeros_like(found.variance), u_bar)
-            X_bar = tree.add(X_bar, pull_phi(xp.reshape(pull_prior(bar), phi.shape)))
-            return tree.add(xp.reshape(X_bar, X.shape), pull_h(bar))
+            return tree.add(tree.add(xp.reshape(X_bar, X.shape), pull_prior(bar)), pull_h(bar))
 
         return h + prior + update, pullback
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.inducing import Inducing, PatchGrid
-from agp.kernels import Kernel
+from agp.kernels import Kernel, combine_map
 from agp.linalg import groups_of
 from agp.means import Mean, Projection
 from agp.processes._outputs import Alike, Chained, InputsOf, Mapped, MultiOutput, SideBySide
@@ -85,17 +85,16 @@ class SparsePaths(InputsOf, Paths):
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         rows = X if X.ndim == 2 else xp.reshape(X, (-1, X.shape[-1]))
-        phi, pull_phi = self.features(rows)
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, rows)
         h, pull_h = mean_of_samples(self.mean_function, X)
         groups = X.shape[:-2]  # (S,) if each sample has its own inputs
-        prior, pull_prior = combine_features(xp.reshape(phi, (*groups, -1, phi.shape[1])), self.prior_weights)
+        prior, pull_prior = prior_samples(self.features, X, self.prior_weights)
         update, pull_update = combine_features(xp.reshape(Kuf.mT, (*groups, -1, Kuf.shape[0])), self.weights)
 
         def pullback(bar):
-            X_bar = pull_phi(xp.reshape(pull_prior(bar), phi.shape))
-            X_bar = tree.add(X_bar, pull_Kuf(xp.reshape(pull_update(bar), Kuf.mT.shape).mT)[-1])
-            X_bar = tree.add(None if X_bar is None else xp.reshape(X_bar, X.shape), pull_h(bar))
+            X_bar = pull_Kuf(xp.reshape(pull_update(bar), Kuf.mT.shape).mT)[-1]
+            X_bar = tree.add(None if X_bar is None else xp.reshape(X_bar, X.shape), pull_prior(bar))
+            X_bar = tree.add(X_bar, pull_h(bar))
             return xp.zeros_like(X) if X_bar is None else X_bar
 
         return h + prior + update, pullback
@@ -112,6 +111,33 @@ def mean_of_samples(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
         return None if X_bar is None else xp.reshape(X_bar, X.shape)
 
     return xp.reshape(h, (*groups, -1, h.shape[1])), pullback
+
+
+def prior_samples(phi: Any, X: Array, weights: Array) -> tuple[Array, Pullback]:
+    """Return prior samples [S, N, P] at X [N, D] or [S, N, D], and ``bar [S, N, P] -> X_bar`` (None: zero).
+
+    `phi` maps inputs to features [N, F], and the weights are [P, F, S].
+    """
+    xp, (P, F, S) = backend_of(X).xp, weights.shape
+    rows = xp.reshape(X, (-1, X.shape[-1]))
+    if X.ndim == 3 and S > 1:
+        found, pull_phi = phi(rows)
+        sums, pull_sums = combine_features(xp.reshape(found, (S, -1, F)), weights)
+
+        def pull(bar):
+            return pull_phi(xp.reshape(pull_sums(bar), found.shape))
+    else:
+        sums, pull_rows, _ = combine_map(phi, rows, xp.reshape(xp.permute_dims(weights, (1, 2, 0)), (F, -1)))
+        sums = xp.permute_dims(xp.reshape(sums, (-1, S, P)), (1, 0, 2))
+
+        def pull(bar):
+            return pull_rows(xp.reshape(xp.permute_dims(bar, (1, 0, 2)), (-1, S * P)))
+
+    def pullback(bar):
+        X_bar = pull(bar)
+        return None if X_bar is None else xp.reshape(X_bar, X.shape)
+
+    return sums, pullback
 
 
 def combine_features(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:

@@ -298,6 +298,13 @@ class Sparse(Process, SparsePrior, InverseOwner):
         Kuf, Kff = self.inducing.cross(self.kernel, X)[0], self.inducing.full(self.kernel, X)[0]
         return self.posterior.project_covariance(factor, Kuf, Kff)
 
+    def project_joint(self, factor: Any, X: Array, /) -> tuple[Array, Array, Array]:
+        (Kuf, kff, h), _ = self.features(X)
+        residual, var, covariance = self.posterior.project_joint(
+            factor, Kuf, kff, self.inducing.full(self.kernel, X)[0]
+        )
+        return h + residual, var, covariance
+
     def terms(self, names: Sequence[str] = (), /) -> tuple[Term, ...]:
         return describe_terms(self.kernel, self.mean_function, self.width, names)
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.errors import join_words, quote, require
+from agp.tables._column_error import ColumnError
 from agp.tables._numbers import ABOUT, LIMIT, Reading, Style, read_numbers
 
 nw: Any = require("narwhals.stable.v2", "tables need", "sklearn")
@@ -46,37 +47,6 @@ MAX_MIXED = 10
 """Up to this many different texts, some of which are numbers, are categories, such as "4", "6" and "rotary"."""
 MAX_CELL_CHARS = 30
 """Maximum number of characters that a message quotes from a cell."""
-
-
-class ColumnError(ValueError):
-    """A column, or a cell of it, that cannot be used.
-
-    Parameters
-    ----------
-    column
-        The name of the column.
-    problem
-        What is wrong, such as "has a missing cell".
-    remedy
-        What to do about it.
-    row
-        The number of the row of the cell, counted from 0; None if all cells are concerned.
-    why
-        Why this is a problem, such as "which is not a number".
-    """
-
-    def __init__(self, column: Any, problem: str, remedy: str, row: int | None = None, why: str = "") -> None:
-        self.column, self.problem, self.remedy, self.row, self.why = column, problem, remedy, row, why
-        where = "" if row is None else f" in row {row} (counted from 0)"
-        super().__init__(f"column {quote(column)} {problem}{where}{self._ending}")
-
-    @property
-    def _ending(self) -> str:
-        return f"{', ' if self.why else ''}{self.why}; {self.remedy}."
-
-    def at(self, place: str) -> str:
-        """Return the message with another description of the row, such as "line 3"."""
-        return f"{place}, column {quote(self.column)} {self.problem}{self._ending}"
 
 
 class Column:

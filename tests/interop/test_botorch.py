@@ -6,6 +6,7 @@ from helpers import assert_close
 
 import agp
 from agp import tree
+from agp.inducing import Points
 
 torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
 botorch = pytest.importorskip("botorch", reason="botorch is not installed: not executed")
@@ -13,7 +14,7 @@ acquisitions, optimize_acqf = botorch.acquisition, botorch.optim.optimize_acqf
 LinearMCObjective = acquisitions.objective.LinearMCObjective
 ScalarizedPosteriorTransform = acquisitions.objective.ScalarizedPosteriorTransform
 SobolQMCNormalSampler = botorch.sampling.SobolQMCNormalSampler
-BoTorchModel = agp.interop.botorch.BoTorchModel
+BoTorchModel, BoTorchModelList = agp.interop.botorch.BoTorchModel, agp.interop.botorch.BoTorchModelList
 
 RNG = np.random.default_rng(0)
 ROWS, D = 24, 2
@@ -217,6 +218,59 @@ def test_known_noise_of_observations():
         inputs, SobolQMCNormalSampler(torch.Size([3]), seed=0), observation_noise=noise[0]
     )
     assert fantasies.batch_shape == (3, 2)
+
+
+VARIANCES = np.linspace(0.01, 0.4, len(X))
+
+
+def known_noise(y=Y):
+    model = agp.GPR.from_data(X, y, kernel=agp.Matern52(), likelihood=agp.Gaussian(0.0), noise=VARIANCES)
+    return BoTorchModel(model)
+
+
+def test_new_rows_have_the_mean_of_the_known_noise_variances():
+    model, inputs, targets, at = known_noise(), tensor(SETS[0, 0]), tensor(SETS[0, 0][:, :1]), tensor(X)
+    mean = torch.full_like(targets, VARIANCES.mean())
+    found = model.condition_on_observations(inputs, targets)
+    expected = model.condition_on_observations(inputs, targets, noise=mean)
+    assert_close(found.posterior(at).variance.detach().numpy(), expected.posterior(at).variance.detach().numpy(), 1e-9)
+
+
+@pytest.mark.parametrize("of", [lambda model: model, lambda model: BoTorchModelList(model, known_noise(Y[::-1]))])
+def test_fantasies_have_the_mean_of_the_known_noise_variances(of):
+    model, inputs, at = of(known_noise()), tensor(SETS[0, 0]), tensor(X)
+    given = torch.full((1, model.num_outputs), VARIANCES.mean(), dtype=torch.float64)
+    found = [
+        model.fantasize(inputs, SobolQMCNormalSampler(torch.Size([3]), seed=0), **more).posterior(at)
+        for more in ({}, {"observation_noise": given})
+    ]
+    assert_close(found[0].mean.detach().numpy(), found[1].mean.detach().numpy(), 1e-9)
+    assert_close(found[0].variance.detach().numpy(), found[1].variance.detach().numpy(), 1e-9)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 2), (2,), (3, 2, 1)])
+def test_noise_variances_of_another_shape_are_refused(shape):
+    inputs, targets, noise = tensor(X[:2]), tensor(np.zeros((4, 2, 1))), torch.ones(shape, dtype=torch.float64)
+    for model in (known_noise(), BoTorchModelList(known_noise())):
+        with pytest.raises(
+            ValueError, match=r"^noise has shape .* must fit targets of shape \(4, 2, 1\); pass a noise "
+        ):
+            model.condition_on_observations(inputs, targets, noise=noise)
+    if len(shape) < 3:
+        with pytest.raises(ValueError, match=r"^observation_noise has shape .*\[\.\.\., 2, 1\]"):
+            known_noise().posterior(inputs, observation_noise=noise)
+        with pytest.raises(ValueError, match="noise has shape"):
+            known_noise().fantasize(inputs, SobolQMCNormalSampler(torch.Size([3])), observation_noise=noise)
+    with pytest.raises(ValueError, match="noise has an entry that is negative"):
+        known_noise().condition_on_observations(inputs, targets, noise=-torch.ones(2, 1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", ["gpr", "wsvgp"])
+def test_a_posterior_evaluates_the_kernel_once(name, monkeypatch):
+    model, calls, cross = BoTorchModel(MAKE[name]()), [], Points.cross
+    monkeypatch.setattr(Points, "cross", lambda *args: calls.append(1) or cross(*args))
+    model.posterior(tensor(SETS[0]))
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("made", GROWS, indirect=True)

@@ -20,6 +20,7 @@ X = RNG.uniform(size=(ROWS, D))
 F = np.sin(5.0 * X[:, :1]) + X[:, 1:] ** 2
 Y = F + 0.05 * RNG.normal(size=F.shape)
 UNIT = torch.tensor([[0.0] * D, [1.0] * D], dtype=torch.float64)
+draw_matheron_paths = botorch.sampling.pathwise.draw_matheron_paths
 BRIEF = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 5}}
 
 
@@ -168,6 +169,24 @@ def test_without_noise_new_rows_are_known_like_the_old_ones(noise):
     for s, one in enumerate(drawn(mixture)):
         expected = one.condition_on(inputs, targets, noise=tensor([[noise]]))
         assert_close(found.mean[s].numpy(), expected.predict_mean(at).numpy(), 1e-7)
+
+
+def test_without_draws_of_its_noise_a_new_row_has_the_mean_of_the_known_ones():
+    known = np.linspace(1e-3, 1e-1, ROWS)
+    mixture = _mixture(agp.Matern52(), likelihood=agp.Gaussian(0.0), noise=known)
+    assert_close(np.ravel(mixture.noise), known, 1e-12)
+    inputs, targets, at = tensor([[0.3, 0.6]]), tensor([[1.5]]), tensor(X + 0.05)
+    found = BoTorchModel(mixture, draws=S).condition_on_observations(inputs, targets).posterior(at)
+    for s, one in enumerate(drawn(mixture)):
+        expected = one.condition_on(inputs, targets, noise=tensor([[known.mean()]]))
+        assert_close(found.mean[s].numpy(), expected.predict_mean(at).numpy(), 1e-7)
+
+
+def test_the_draws_are_settings_of_one_path_each():
+    model = BoTorchModel(_mixture(agp.Matern52()), draws=4)
+    paths = draw_matheron_paths(model, torch.Size([]))
+    assert paths(tensor(X)).shape == (4, ROWS)
+    assert draw_matheron_paths(model, torch.Size([3]))(tensor(X)).shape == (3, 4, ROWS)
 
 
 @pytest.mark.parametrize("columns", [5, 6, 9])

@@ -7,7 +7,7 @@ from kernel_cases import CASES, cases_with, inputs, kernel_case
 
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
-from agp.kernels import RBF, Constant, Kernel, Linear, Matern32, Stationary, White
+from agp.kernels import RBF, Constant, Kernel, Linear, Matern32, Overlap, RandomEffects, Stationary, White, _features
 from agp.kernels._features import select_columns
 from agp.tree import to_backend
 
@@ -47,6 +47,34 @@ def test_waves_have_exact_variances(name):
     kernel, (X, _) = kernel_case(name, 3), inputs(3)
     phi = features_of(kernel, count=3)(X)[0]
     np.testing.assert_allclose(np.sum(phi * phi, axis=1), kernel.diag(X)[0], rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", [*WITH_FEATURES, *EXACT])
+def test_combinations_are_those_of_the_features(name):
+    kernel, (X, _) = as_arrays(EXACT[name]()) if name in EXACT else kernel_case(name, 3), inputs(3)
+    phi, rng = features_of(kernel), np.random.default_rng(1)
+    value, pull = phi(X)
+    weights = rng.normal(size=(value.shape[1], 2))
+    found, pull_found, used = phi.combine(X, weights)
+    bar = rng.normal(size=found.shape)
+    assert used == value.shape[1]
+    np.testing.assert_allclose(found, value @ weights, rtol=1e-10, atol=1e-10)
+    X_bar, expected = pull_found(bar), pull(bar @ weights.T)
+    assert (X_bar is None) == (expected is None)
+    if X_bar is not None:
+        np.testing.assert_allclose(X_bar, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("other", [Overlap, RandomEffects])
+def test_products_with_categories_are_combined_without_their_features(other, monkeypatch):
+    kernel = as_arrays((RBF(1.0, 0.7).on((0, 1)) * other(1.0, levels=3).on(2)) + Constant(0.5))
+    X = np.concatenate([inputs(3)[0][:, :2], np.arange(len(inputs(3)[0]))[:, None] % 3.0], axis=1)
+    phi = features_of(kernel, count=50)
+    value, sizes, outer = phi(X)[0], [0], _features._outer
+    monkeypatch.setattr(_features, "_outer", lambda a, b: sizes.append(outer(a, b).size) or outer(a, b))
+    weights = np.random.default_rng(1).normal(size=(value.shape[1], 4))
+    np.testing.assert_allclose(phi.combine(X, weights)[0], value @ weights, rtol=1e-12, atol=1e-12)
+    assert max(sizes) < value.size / 10
 
 
 @pytest.mark.parametrize("name", WITH_FEATURES)
