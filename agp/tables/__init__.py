@@ -1,6 +1,7 @@
 """Tables from files and data frames: what their columns hold, and how cells become numbers, levels and targets."""
 
-from agp.tables._cells import ColumnError, level_of
+from agp.tables._cells import level_of
+from agp.tables._column_error import ColumnError
 from agp.tables._columns import UNSEEN, Cells, Columns, identifies_rows, numbers_rows
 from agp.tables._files import TableFile, read_table
 from agp.tables._open_rows import OpenRows, open_rows

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.errors import DISTRIBUTION, explain_call, name_remedy, quote, require
-from agp.tables._cells import ColumnError, nw
+from agp.tables._cells import nw
+from agp.tables._column_error import ColumnError
 from agp.tables._text import COMPRESSIONS, NUMBER, Dialect, line_of, open_binary, read_text
 
 TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".npz",)
