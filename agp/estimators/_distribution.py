@@ -10,7 +10,6 @@ from agp.checks import check_level, check_levels, check_whole
 from agp.errors import explain_call
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
-from agp.estimators._error_column import split_errors
 from agp.estimators._observations import noise_variances, row_numbers
 from agp.likelihoods import Gaussian, LatentNoiseGaussian
 from agp.predictors import Predictor
@@ -123,9 +122,7 @@ class Distribution(GPEstimator):
     def _predictor_at(self, X: Any, exposure: Any = None, noise: Any = None) -> "At":
         """Return a predictor of observations with the inputs, offsets and noise variances of the rows X."""
         self._check_fitted()
-        name = "noise"
-        if vars(self).get("error_column") is not None:
-            X, noise, name = split_errors(self, X, noise, training=False)
+        X, noise, name = self._split_rows(X, noise)
         A, host = self._prepare_inputs(X)
         predictor, xp = self.predictor_, backend_of(A).xp
         offset = None
@@ -140,6 +137,10 @@ class Distribution(GPEstimator):
         if host and "columns_" in vars(self) and bool(xp.any(xp.isnan(A))):
             predictor = self._with_imputations(predictor)
         return At(predictor, A, known, host)
+
+    def _known_noise(self, X: Any, noise: Any) -> Array | None:
+        """Return the noise variances of the rows X: those of the column `error_column`, or `noise`."""
+        return self._predictor_at(X, None, noise).known["noise"]
 
 
 class At(NamedTuple):

@@ -13,7 +13,20 @@ from agp import tree
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_instance, check_several, check_whole
 from agp.errors import count_of
-from agp.kernels import RBF, ActiveDims, Kernel, Linear, Matern32, Matern52, Product, Projected, Seasonal, Sum, Warped
+from agp.kernels import (
+    RBF,
+    ActiveDims,
+    Kernel,
+    Linear,
+    Matern32,
+    Matern52,
+    Product,
+    Projected,
+    Seasonal,
+    Sum,
+    Warped,
+    kernel_text,
+)
 from agp.likelihoods import Bernoulli, Gaussian, Likelihood, Softmax
 from agp.means import ConstantMean, Mean
 from agp.priors import LogNormal, Priors, Relative, as_priors
@@ -258,7 +271,7 @@ class Plan(NamedTuple):
         """Return the kernels to compare, by name."""
         if isinstance(self.kernel, str):
             return {name: self.columns.mix(kind()) for name, kind in KERNELS.items()}
-        return {type(self.kernel).__name__.lower(): self.kernel}
+        return {kernel_text(self.kernel): self.kernel}
 
     def parts(self, kernel: Kernel, data: Data) -> dict[str, Any]:
         """Return the arguments of `GPR.from_data` other than the data and the kernel."""
