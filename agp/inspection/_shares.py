@@ -91,18 +91,18 @@ def variance_shares(model: Any, X: Any, /, *, groups: Groups | None = None) -> V
     rows = np.unique(np.linspace(0, inputs.shape[0] - 1, min(inputs.shape[0], MAX_ROWS)).astype(int)).tolist()
     inputs = backend_of(inputs).xp.stack([inputs[i, :] for i in rows])
     process, (names, columns) = predictor.processes[0], subject.terms(predictor)
-    found = []
+    found, shown = [], names
     for weight, one, factor in process.gaussian_parts(predictor.factors[0], MAX_SETTINGS):
         mean, covariance = map(host, joint_terms(one, factor, inputs, len(names)))
         joint = Components(names, mean, np.transpose(covariance, (0, 2, 4, 1, 3)), columns)
         joint = joint if groups is None else joint.sums(groups)
         found.append((weight, *_moments(joint.mean, joint.covariance)))
+        shown = joint.names
     w = np.asarray([one[0] for one in found])
     means, variances, totals, shares, errors = (np.stack([one[i] for one in found]) for i in range(1, 6))
     mean, variance = _mixture(w, means, variances)
-    return VarianceShares(
-        joint.names, mean, np.sqrt(variance), np.tensordot(w, totals, axes=1), np.sqrt(_mixture(w, shares, errors)[1])
-    )
+    total, error = np.tensordot(w, totals, axes=1), _mixture(w, shares, errors)[1]
+    return VarianceShares(shown, mean, np.sqrt(variance), total, np.sqrt(error))
 
 
 def _mixture(w: Host, means: Host, variances: Host) -> tuple[Host, Host]:

@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the extra plot is not installed")
 
-import agp
+from matplotlib.figure import Figure
+
 from agp.errors import ConvergenceWarning
 from agp.estimators import GPRegressor
 from agp.inspection import (
@@ -54,8 +55,7 @@ CALLS = {
 
 def names_of(found):
     """The columns that a result names."""
-    axes = found.axes if isinstance(found, agp.plot._components.Figure) else ()
-    return [ax.get_xlabel() for ax in axes]
+    return [ax.get_xlabel() for ax in found.axes] if isinstance(found, Figure) else []
 
 
 @pytest.mark.parametrize("name", CALLS)
