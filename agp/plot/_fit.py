@@ -49,7 +49,8 @@ def plot_fit(
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        Inputs with one column of numbers, dates or durations, and targets or labels.
+        Inputs with one column of numbers, dates or durations, and targets or labels. The column `error_column` of an
+        estimator is no input. New observations are drawn without such errors.
     ax
         Axes to draw into, one for each panel; by default a new figure.
     margin
