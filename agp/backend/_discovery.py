@@ -230,6 +230,8 @@ CONVERSIONS = {
     "scipy.sparse": "{0}.toarray()",
 }
 """Code that converts other objects to arrays, by the module or the full name of their type."""
+TABLES, COLUMNS = ("DataFrame", "LazyFrame", "Table"), ("Series", "DatetimeIndex", "PeriodIndex", "TimedeltaIndex")
+"""The names of types of tables, and of their columns, which may contain dates."""
 
 
 def _no_array(name: str, kind: type) -> str:
@@ -244,8 +246,18 @@ def _no_array(name: str, kind: type) -> str:
         if _is_within(full, module):
             what = " ".join(filter(None, (module.partition(".")[0].replace("builtins", ""), kind.__name__)))
             article = "an" if what[0] in "aeiou" else "a"
-            return f"{name} is {article} {what}, not {known}; pass {conversion.format(name)}."
+            return f"{name} is {article} {what}, not {known}; pass {_for_rows(name, kind, conversion.format(name))}."
+    if kind.__name__ in TABLES:
+        return f"{name} is {full}, not {known}; pass {_for_rows(name, kind, 'an array')}."
     return f"{name} is {full}, not {known}; convert it with that library's own asarray, or numpy.asarray."
+
+
+def _for_rows(name: str, kind: type, conversion: str) -> str:
+    """Return code that converts `name`. Inputs in a table are converted by an estimator, because they may be dates."""
+    if name not in ("X", "x") or kind.__name__ not in TABLES + COLUMNS:
+        return conversion
+    estimator = "the GPRegressor or GPClassifier, in which dates are days"
+    return f"model_inputs(table) of {estimator}, or {conversion} if all cells are numbers"
 
 
 def _candidates(x: Any) -> Iterator[str]:

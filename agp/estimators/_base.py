@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Self, TypeVar
@@ -19,7 +19,7 @@ from agp.errors import count_of
 from agp.estimators._arrays import is_foreign, resolve_seed
 from agp.estimators._description import describe, learned_html
 from agp.estimators._encoding import Encoder
-from agp.estimators._error_column import split_errors
+from agp.estimators._error_column import NOISE, split_errors
 from agp.estimators._inputs import convert_inputs, move_inputs
 from agp.estimators._kernel_columns import number_columns
 from agp.estimators._noise_groups import with_groups
@@ -31,7 +31,7 @@ from agp.estimators._search import train_model
 from agp.estimators._tags import set_tags
 from agp.inducing import distinct_rows
 from agp.inspection import column_names
-from agp.kernels import count_levels, kernel_or_auto
+from agp.kernels import count_levels, kernel_or_auto, kernel_text
 from agp.likelihoods import Likelihood, Transform
 from agp.methods import METHODS, Method, build, unknown_method_message
 from agp.models import Model, ignore_moved, valid_data, warn_of_moved
@@ -313,11 +313,18 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.n_iter_, self.history_ = result.steps, result.trace
         self.converged_, self.learned_, self.ending_ = result.converged, result.learned, ending
 
-    def _keep_search(self, result: Any, method: str) -> None:
-        """Store the result of a fit that chose the kernel, and the name of the method that it chose."""
+    def _keep_search(self, result: Any, X: Array) -> None:
+        """Store the result of a fit to inputs X that chose the kernel and the method."""
         self._keep(result, result.ending)
-        self.method_, self.bound_, self.kernel_ = method, result.bound, result.kernel
+        self.method_, self.bound_ = result.method, result.bound
         self.candidates_ = {name: [one[i] for one in result.candidates] for i, name in enumerate(Candidate._fields)}
+        given = self._given_kernel(X)
+        if isinstance(given, str):
+            self.kernel_ = result.kernel
+            return
+        by_number, by_name = kernel_text(given), kernel_text(given, self.model_sources())
+        self.kernel_ = result.kernel.replace(by_number, by_name)
+        self.candidates_["kernel"] = [name.replace(by_number, by_name) for name in self.candidates_["kernel"]]
 
     @property
     def _seconds_per_fit(self) -> float | None:
@@ -354,10 +361,15 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
         """Convert test inputs to model inputs. Also return whether to convert results to NumPy arrays."""
         self._check_fitted()
-        if vars(self).get("error_column") is not None:
-            X = split_errors(self, X, training=False)[0]
+        X = self._split_rows(X)[0]
         A, host = convert_inputs(self, X, reset=False), not is_foreign(X)
         return move_inputs(self, A, self.predictor_.reference[1] if host else None), host
+
+    def _split_rows(self, X: Any, noise: Any = None) -> tuple[Any, Any, Sequence[str]]:
+        """Return test rows without the columns `error_column`, their noise variances, and the names of these."""
+        if vars(self).get("error_column") is None:
+            return X, noise, NOISE
+        return split_errors(self, X, noise, training=False)
 
     @property
     def predictor_(self) -> Predictor:
@@ -367,6 +379,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if found is None:
             found = self.model_.predictor()
             found = replace(found, {"likelihood": self._likelihood_of(found.likelihood)})
+            found = dataclasses.replace(found, input_names=tuple(map(str, self.model_sources())))
             largest = vars(self).get("_largest")
             found = saturate(found, largest, first_leaf(self.model_))
             found = _PREDICTORS[self.model_] = with_groups(found, self)

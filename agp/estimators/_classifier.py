@@ -197,7 +197,7 @@ class GPClassifier(ClassifierMixin, Distribution):
             max_steps=self.max_steps,
             progress=self.verbose,
         )
-        self._keep_search(result, result.method)
+        self._keep_search(result, data.X)
 
     def _usual_method(self, data: Observations) -> str:
         return "tvgp" if data.X.shape[0] <= FULL_ROWS and self._likelihood().latents(1) == 1 else "wsvgp"

@@ -10,7 +10,7 @@ from agp.checks import check_level, check_levels, check_whole
 from agp.errors import explain_call
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
-from agp.estimators._error_column import NOISE, split_errors
+from agp.estimators._error_column import NOISE
 from agp.estimators._observations import noise_variances, row_numbers
 from agp.likelihoods import Gaussian, LatentNoiseGaussian
 from agp.predictors import Predictor
@@ -143,9 +143,7 @@ class Distribution(GPEstimator):
         self._check_fitted()
         if observed not in (True, False):
             raise TypeError(f"observed is {observed!r}, but must be True or False.")
-        names: Sequence[str] = NOISE
-        if vars(self).get("error_column") is not None:
-            X, noise, names = split_errors(self, X, noise, training=False)
+        X, noise, names = self._split_rows(X, noise)
         if not observed:
             if noise is not None and names is NOISE:
                 raise ValueError(
@@ -166,6 +164,10 @@ class Distribution(GPEstimator):
         if host and "columns_" in vars(self) and bool(xp.any(xp.isnan(A))):
             predictor = self._with_imputations(predictor)
         return At(predictor if observed else self._without_noise(predictor), A, known, host)
+
+    def _known_noise(self, X: Any, noise: Any) -> Array | None:
+        """Return the noise variances of the rows X: those of the column `error_column`, or `noise`."""
+        return self._predictor_at(X, None, noise).known["noise"]
 
 
 class At(NamedTuple):

@@ -184,8 +184,8 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         The results for each number of inducing inputs, under the field names of `agp.training.Round`, and the reason
         why growth ended. These attributes exist only if training chose the number of inducing inputs.
     kernel_, candidates_
-        The selected kernel, and the compared candidates under the field names of `agp.selection.Candidate`. These
-        attributes exist only if `agp.fit_regression` chose the model.
+        The selected kernel or, if `kernel` is given, its text, and the compared candidates under the field names of
+        `agp.selection.Candidate`. These attributes exist only if `agp.fit_regression` chose the model.
     noise_by_
         If `noise_by` is given, the noise variances by level, in squared units of the targets. `model_` has the smallest
         one, and `predictor_` all of them.
@@ -398,7 +398,7 @@ class GPRegressor(RegressorMixin, TransformedTargets):
         settings |= {"transforms": "auto" if self.target_transform == "auto" else None}
         result = search_model(self, data, **settings)
         self._keep_transform(result.transform, data)
-        self._keep_search(result, result.method)
+        self._keep_search(result, data.X)
         self._prepare_search()
 
     def _usual_method(self, data: Observations) -> str:

@@ -3,7 +3,7 @@
 `agp.plot` draws the effects. `permutation_importance` requires the extra ``sklearn``.
 """
 
-from agp.inspection._components import components
+from agp.inspection._components import ComponentSamples, components, sample_components
 from agp.inspection._effects import Effect, partial_dependence
 from agp.inspection._levels import LevelCorrelations, level_correlations
 from agp.inspection._relevance import (
@@ -17,6 +17,7 @@ from agp.inspection._shares import VarianceShares, variance_shares
 from agp.inspection._subject import inducing_inputs
 
 __all__ = [
+    "ComponentSamples",
     "Effect",
     "KernelRelevance",
     "Lengthscale",
@@ -29,6 +30,7 @@ __all__ = [
     "level_correlations",
     "partial_dependence",
     "permutation_importance",
+    "sample_components",
     "variance_shares",
 ]
 

@@ -11,7 +11,7 @@ from agp.backend import Array, backend_of
 from agp.checks import check_whole
 from agp.errors import explain_call
 from agp.inspection._subject import Z95, Host, host, of_function, subject_of, with_fewer_neighbours
-from agp.inspection._table import Table, as_table, in_days, like_values
+from agp.inspection._table import Table, in_days, like_values
 from agp.likelihoods import Transformed
 from agp.models import WithNeighbours
 from agp.predictors import Predictor
@@ -83,7 +83,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     Source: Friedman, "Greedy function approximation: a gradient boosting machine", Annals of Statistics 2001.
     """
     subject, rng = subject_of(model), generator(seed, 12)
-    table = as_table(X, subject.names)
+    table = subject.table(X)
     where = table.position(column)
     values, chosen = _grid(table, where), rng.permutation(table.rows)
     many, few = (

@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import backend_of
+from agp.checks import check_finite
 from agp.errors import explain_call
+from agp.inspection._components import Groups
 from agp.inspection._subject import Host, host, subject_of
-from agp.predictors import joint_terms
+from agp.predictors import Components, joint_terms
 
 MAX_ROWS = 200
 """The maximum number of rows; of more, equally spaced ones are used."""
@@ -27,6 +29,13 @@ class VarianceShares(NamedTuple):
     total: Host
     """The posterior means [P] of the variance of the whole function over the rows."""
 
+    share_deviation: Host
+    """The posterior standard deviations [P, K] of the shares of the variance of the function.
+
+    The variance of the function is uncertain, too, and varies with those of its components. Standard deviations of
+    ratios are those of their linear approximations (the delta method).
+    """
+
     @property
     def share(self) -> Host:
         """The variances as shares [P, K] of `total`.
@@ -35,14 +44,9 @@ class VarianceShares(NamedTuple):
         """
         return self.variance / self.total[:, None]
 
-    @property
-    def share_deviation(self) -> Host:
-        """The standard deviations of the variances as shares [P, K] of `total`, which is taken as known."""
-        return self.deviation / self.total[:, None]
-
 
 @explain_call
-def variance_shares(model: Any, X: Any, /) -> VarianceShares:
+def variance_shares(model: Any, X: Any, /, *, groups: Groups | None = None) -> VarianceShares:
     """Compute how much of the variance of a function over rows of a table each component explains, with error bars.
 
     The variance of a component over the rows, ``mean((f_i(x) - mean(f_i(x)))^2)``, is uncertain because f_i is. Its
@@ -56,6 +60,9 @@ def variance_shares(model: Any, X: Any, /) -> VarianceShares:
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X
         The rows as a table [N, D], such as the training rows. Of more than 200 rows, 200 equally spaced ones are used.
+    groups
+        Components to add up, as in `components`, such as ``{"trend": ["linear", "matern32"]}``. The variance of a sum
+        includes the covariances of its components.
 
     Returns
     -------
@@ -65,7 +72,7 @@ def variance_shares(model: Any, X: Any, /) -> VarianceShares:
     Raises
     ------
     TypeError, ValueError
-        For the reasons listed in `components` and `Predictor.sample_components`.
+        For the reasons listed in `components` and `Predictor.sample_components`, or if X has unknown cells.
 
     Examples
     --------
@@ -80,35 +87,57 @@ def variance_shares(model: Any, X: Any, /) -> VarianceShares:
     """
     subject = subject_of(model)
     predictor, inputs = subject.predictor(), subject.inputs(X)
+    check_finite("X", inputs)
     rows = np.unique(np.linspace(0, inputs.shape[0] - 1, min(inputs.shape[0], MAX_ROWS)).astype(int)).tolist()
-    xp = backend_of(inputs).xp
-    inputs = xp.stack([inputs[i, :] for i in rows])
-    process, names = predictor.processes[0], tuple(term.text for term in predictor.processes[0].terms(subject.sources))
-    found = [
-        (weight, *_moments(*map(host, joint_terms(one, factor, inputs, len(names)))))
-        for weight, one, factor in process.gaussian_parts(predictor.factors[0], MAX_SETTINGS)
-    ]
+    inputs = backend_of(inputs).xp.stack([inputs[i, :] for i in rows])
+    process, (names, columns) = predictor.processes[0], subject.terms(predictor)
+    found, shown = [], names
+    for weight, one, factor in process.gaussian_parts(predictor.factors[0], MAX_SETTINGS):
+        mean, covariance = map(host, joint_terms(one, factor, inputs, len(names)))
+        joint = Components(names, mean, np.transpose(covariance, (0, 2, 4, 1, 3)), columns)
+        joint = joint if groups is None else joint.sums(groups)
+        found.append((weight, *_moments(joint.mean, joint.covariance)))
+        shown = joint.names
     w = np.asarray([one[0] for one in found])
-    means, variances, totals = (np.stack([one[i] for one in found]) for i in (1, 2, 3))
+    means, variances, totals, shares, errors = (np.stack([one[i] for one in found]) for i in range(1, 6))
+    mean, variance = _mixture(w, means, variances)
+    total, error = np.tensordot(w, totals, axes=1), _mixture(w, shares, errors)[1]
+    return VarianceShares(shown, mean, np.sqrt(variance), total, np.sqrt(error))
+
+
+def _mixture(w: Host, means: Host, variances: Host) -> tuple[Host, Host]:
+    """Return the mean and the variance of a mixture with weights w [S], given those at its settings [S, P, K]."""
     mean = np.tensordot(w, means, axes=1)
-    variance = np.tensordot(w, variances + (means - mean) ** 2, axes=1)
-    return VarianceShares(names, mean, np.sqrt(variance), np.tensordot(w, totals, axes=1))
+    return mean, np.tensordot(w, variances + (means - mean) ** 2, axes=1)
 
 
-def _moments(mean: Host, covariance: Host) -> tuple[Host, Host, Host]:
-    """Return the means and variances [P, K] of variances over n rows, and the means [P] of that of the sum.
+def _moments(mean: Host, covariance: Host) -> tuple[Host, Host, Host, Host, Host]:
+    """Return the means and variances [P, K] of variances over n rows, the means [P] of the total, and those of shares.
 
-    For f ~ N(m, S), the variance f^T C f / n with the centring matrix C has the mean (tr(CS) + m^T C m) / n and the
-    variance (2 tr(CSCS) + 4 m^T CSC m) / n^2.
+    The arguments are the means [n, P, K] and covariances [P, n, n, K, K] of the components. With the centring matrix C,
+    and S_ij the covariances of f_i ~ N(m_i, S_ii) and f_j over the rows, v_i = f_i^T C f_i / n has the moments
+
+        E[v_i] = (tr(C S_ii) + m_i^T C m_i) / n,
+        Cov[v_i, v_j] = (2 tr(C S_ij C S_ji) + 4 m_i^T C S_ij C m_j) / n^2,
+
+    also if f_j is their sum f, of which v is the variance. The share v_i / v is about r + (v_i - r v) / E[v] with
+    r = E[v_i] / E[v], so that its variance is (Var[v_i] - 2 r Cov[v_i, v] + r^2 Var[v]) / E[v]^2.
     """
     n, P, K = mean.shape
     m = mean - mean.mean(axis=0)
-    S = covariance - covariance.mean(axis=2, keepdims=True)
-    S = S - S.mean(axis=4, keepdims=True)
-    first, second = np.empty((P, K)), np.empty((P, K))
-    for p, k in np.ndindex(P, K):
-        own, at = S[p, k, :, k, :], m[:, p, k]
+    S = covariance - covariance.mean(axis=1, keepdims=True)
+    S = S - S.mean(axis=2, keepdims=True)
+    m = np.concatenate([m, m.sum(axis=2, keepdims=True)], axis=2)
+    beside = np.concatenate([S, S.sum(axis=4, keepdims=True)], axis=4)  # [P, n, n, K, K + 1]
+    first, second, common = np.empty((P, K + 1)), np.empty((P, K + 1)), np.empty((P, K + 1))
+    for p, k in np.ndindex(P, K + 1):
+        with_total = beside[p, :, :, k, K] if k < K else beside[p, :, :, :, K].sum(axis=2)
+        own = beside[p, :, :, k, k] if k < K else with_total
+        at, total = m[:, p, k], m[:, p, K]
         first[p, k] = (np.trace(own) + at @ at) / n
         second[p, k] = (2.0 * np.sum(own * own) + 4.0 * at @ own @ at) / n**2
-    total = (np.einsum("pinjn->p", S) + np.sum(m.sum(axis=2) ** 2, axis=0)) / n
-    return first, np.maximum(second, 0.0), total
+        common[p, k] = (2.0 * np.sum(with_total * with_total) + 4.0 * at @ with_total @ total) / n**2
+    second, whole = np.maximum(second, 0.0), first[:, K:]
+    share = first / whole
+    error = (second - 2.0 * share * common + share**2 * second[:, K:]) / whole**2
+    return first[:, :K], second[:, :K], whole[:, 0], share[:, :K], np.maximum(error[:, :K], 0.0)

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.backend import Array, asarray_like, to_numpy
+from agp.backend import Array, asarray_like, check_array_type, to_numpy
 from agp.errors import RepairWarning
 from agp.inducing import Points
-from agp.inspection._table import column_names
+from agp.inspection._table import Table, as_table, column_names
 from agp.likelihoods import Bernoulli, RobustMax, Softmax
 from agp.models import Model, WithNeighbours
 from agp.predictors import Predictor
@@ -50,6 +50,14 @@ class Estimator(Protocol):
         """Return the values for which the codes 0, 1, ... of each category stand."""
         ...
 
+    def _split_rows(self, X: Any, noise: Any = None) -> tuple[Any, Any, str]:
+        """Return the rows without a column of measurement errors, the known noise, and its name in messages."""
+        ...
+
+    def _known_noise(self, X: Any, noise: Any) -> Array | None:
+        """Return the known noise variances of rows: those of their column of measurement errors, or `noise`."""
+        ...
+
     def _completed_inputs(self, X: Any) -> Array:
         """Convert rows to model inputs, with a random value in each unknown cell."""
         ...
@@ -83,6 +91,10 @@ class Subject:
     """Converts the user's rows to model inputs X [N, D], with NaN in unknown cells of tables."""
     completed: Callable[[Any], Array]
     """Converts the user's rows to model inputs X [N, D], with a random value in each unknown cell."""
+    table: Callable[[Any], Table]
+    """Wraps the user's rows as a table without columns that are no inputs, such as measurement errors."""
+    noise: Callable[[Any, Any], Array | None]
+    """Returns the known noise of the user's rows: that of their column of measurement errors, or the one given."""
     names: tuple[str, ...] | None
     """The names of the user's columns, if they have names."""
     columns: tuple[str, ...]
@@ -110,6 +122,12 @@ class Subject:
     def several_classes(self) -> bool:
         """Whether predictions are probabilities of several classes."""
         return bool(self.order) or isinstance(self.model.likelihood, (RobustMax, Softmax))
+
+    def terms(self, predictor: Predictor) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+        """Return the names of the components, and the columns of the table on which each of them depends."""
+        terms = predictor.processes[0].terms(self.sources)
+        columns = tuple(tuple(dict.fromkeys(self.sources[d] for d in term.columns)) for term in terms)
+        return tuple(term.text for term in terms), columns
 
     def predict(self, X: Array, **known: Array | None) -> Predicted:
         """Return predictions of observations and 95 % intervals for the function at model inputs X [N, D].
@@ -170,7 +188,10 @@ def subject_of(x: Any) -> Subject:
         def inputs(X: Any) -> Array:
             return _beside(X, reference)
 
-        return Subject(x, x.predictor, inputs, inputs, None, columns, classes, sources=columns)
+        def noise(X: Any, given: Any) -> Array | None:
+            return None if given is None else asarray_like(np.asarray(given, float), inputs(X))
+
+        return Subject(x, x.predictor, inputs, inputs, as_table, noise, None, columns, classes, sources=columns)
     if not isinstance(x, Estimator) or isinstance(x, type):
         kind = x.__name__ if isinstance(x, type) else type(x).__name__
         raise TypeError(
@@ -185,8 +206,12 @@ def subject_of(x: Any) -> Subject:
     order = tuple(fitted["order_"].tolist()) if "order_" in fitted else ()
     inputs, completed, sources = x.model_inputs, x._completed_inputs, tuple(x.model_sources())
     facts = tuple(fitted.get("_row_facts", ()))
+
+    def table(X: Any) -> Table:
+        return as_table(x._split_rows(X)[0], names)
+
     parts = names, columns, classes, order, sources, x.model_levels(), facts
-    return Subject(fitted["model_"], x._imputing_predictor, inputs, completed, *parts)
+    return Subject(fitted["model_"], x._imputing_predictor, inputs, completed, table, x._known_noise, *parts)
 
 
 def with_fewer_neighbours(x: Any) -> Any:
@@ -220,6 +245,7 @@ def _classes_of(likelihood: Any) -> tuple[int, ...]:
 
 def _beside(X: Any, reference: Array) -> Array:
     """Convert NumPy rows to the library, dtype and device of the reference; return other arrays unchanged."""
+    check_array_type("X", X)
     return asarray_like(X.astype(np.float64), reference) if isinstance(X, np.ndarray) else X
 
 

@@ -32,7 +32,8 @@ def terms_of(kernel: Kernel, /) -> tuple[Kernel, ...]:
 def kernel_text(kernel: Kernel, columns: Sequence[str] = (), /) -> str:
     """Return a kernel as text, such as ``"seasonal(365.25) * rbf.on(month)"``.
 
-    Multiples are left out. `columns` are the names of the D columns of the inputs, by default their numbers.
+    Multiples are left out. `columns` are the names of the D columns of the inputs, by default their numbers. Columns of
+    the same name, such as a number and the mark of its missing cells, are listed once.
     """
     return _text(kernel, dict(enumerate(columns)), None)
 
@@ -68,7 +69,7 @@ def _text(kernel: Any, names: dict[int, Any], at: tuple[int, ...] | None) -> str
         kind = f"centred({kind})"
     if not at:
         return kind
-    return f"{kind}.on({', '.join(str(names.get(d, d)) for d in at)})"
+    return f"{kind}.on({', '.join(dict.fromkeys(str(names.get(d, d)) for d in at))})"
 
 
 def _period(period: Any) -> str:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from agp.backend import asarray_like
 from agp.checks import check_whole
 from agp.errors import count_of, explain_call
-from agp.inspection import Z95, Host, Subject, as_table, subject_of
+from agp.inspection import Z95, Host, Subject, subject_of
 from agp.metrics import reliability, rmse
 from agp.plot._panels import band, panels
 
@@ -45,7 +45,8 @@ def plot_calibration(
     ax
         Axes to draw into; by default a new figure.
     offset, noise
-        Known offsets and noise variances of the rows, as in `agp.Predictor.predict`.
+        Known offsets and noise variances of the rows, as in `agp.Predictor.predict`. If X has the column `error_column`
+        of an estimator, the noise is that of this column.
 
     Raises
     ------
@@ -54,7 +55,7 @@ def plot_calibration(
     """
     subject, inputs, targets = _predictions_and_targets(model, X, y)
     figure, (one,) = panels(ax, 1, size=(4.8, 4.6))
-    known = _known_of_rows(inputs, offset, noise)
+    known = _known_of_rows(subject, X, inputs, offset, noise)
     found = subject.predict(inputs, **known)
     if subject.classes:
         _draw_reliability(one, subject, found.mean, targets, bins)
@@ -100,7 +101,7 @@ def plot_pit(
     ax
         Axes to draw into; by default a new figure.
     offset, noise
-        Known offsets and noise variances of the rows, as in `agp.Predictor.predict`.
+        As in `plot_calibration`.
 
     Raises
     ------
@@ -113,10 +114,8 @@ def plot_pit(
     if subject.classes:
         raise TypeError("classes have no probability integral transforms; use plot_calibration.")
     figure, (one,) = panels(ax, 1, size=(5.2, 3.6))
-    pit, edges = (
-        subject.pit(inputs, targets, seed, **_known_of_rows(inputs, offset, noise)),
-        np.linspace(0.0, 1.0, bins + 1),
-    )
+    known, edges = _known_of_rows(subject, X, inputs, offset, noise), np.linspace(0.0, 1.0, bins + 1)
+    pit = subject.pit(inputs, targets, seed, **known)
     fewest = int(np.min(np.sum(np.isfinite(pit), axis=0)))
     for p in range(pit.shape[1]):
         density, _ = np.histogram(pit[np.isfinite(pit[:, p]), p], edges, density=True)
@@ -135,7 +134,7 @@ def plot_pit(
 def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
     """Return the wrapped model, the inputs and the targets [N, K]. Raise ValueError if the row counts differ."""
     subject = subject_of(model)
-    table, targets = as_table(X, subject.names), subject.targets(y)
+    table, targets = subject.table(X), subject.targets(y)
     if len(targets) != table.rows:
         raise ValueError(
             f"X has {count_of(table.rows, 'row')}, but y has {len(targets)}; give one target for each row."
@@ -143,10 +142,10 @@ def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, 
     return subject, subject.inputs(X), targets
 
 
-def _known_of_rows(inputs: Any, offset: Any, noise: Any) -> dict[str, Any]:
-    """Return the offset and the noise as arrays beside the inputs."""
-    given = {"offset": offset, "noise": noise}
-    return {name: None if x is None else asarray_like(np.asarray(x, float), inputs) for name, x in given.items()}
+def _known_of_rows(subject: Subject, X: Any, inputs: Any, offset: Any, noise: Any) -> dict[str, Any]:
+    """Return the offset and the noise of the rows X as arrays beside their inputs."""
+    moved = None if offset is None else asarray_like(np.asarray(offset, float), inputs)
+    return {"offset": moved, "noise": subject.noise(X, noise)}
 
 
 def _draw_coverage(ax: Axes, mean: Host, variance: Host, targets: Host, pit: Host) -> None:

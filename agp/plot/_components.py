@@ -13,7 +13,6 @@ from agp.inspection import (
     Effect,
     Subject,
     Table,
-    as_table,
     components,
     frequent_levels,
     in_days,
@@ -36,6 +35,7 @@ def plot_components(
     /,
     *,
     groups: Mapping[str, str | int | Sequence[str | int]] | None = None,
+    sharey: bool | None = None,
     ax: Any = None,
 ) -> Figure:
     """Plot the components of a function whose kernel is a sum, such as trend and season, with 95 % bands.
@@ -44,7 +44,8 @@ def plot_components(
     curve with a band or, for categories, as points with bars. A component of several columns is drawn at the rows of
     X, over the first of these columns. Components without columns, such as constants, have no panel; add them to
     another component with `groups` to see them. If all components depend on the same column, the panels are below each
-    other, each with its own scale; otherwise, all panels have the same scale. Each output has its own row of panels.
+    other, each with its own scale; otherwise, all panels have the same scale by default, so that a flat panel is a
+    small component. Each output has its own row of panels.
 
     The bands contain each component with a probability of 95 %. Two components that could exchange a constant or a
     slope both have wide bands, even if their sum is certain; see `agp.kernels.Centred`.
@@ -57,6 +58,10 @@ def plot_components(
         The inputs of the model or estimator as a table [N, D].
     groups
         Components to add up; see `agp.inspection.components`, which also describes the units.
+    sharey
+        Whether all panels of a new figure have the same vertical scale. With ``sharey=False``, the bands of small
+        components can be seen beside a large one, such as a season beside a trend. By default, panels have their own
+        scales if all components depend on the same column, and else the same one.
     ax
         Axes to draw into, one for each panel; by default a new figure.
 
@@ -66,7 +71,7 @@ def plot_components(
         As `agp.inspection.components`, if the number of axes is wrong, or if there are no panels or more than 24.
     """
     subject = subject_of(model)
-    table = as_table(X, subject.names)
+    table = subject.table(X)
     first = _at_rows(model, table, np.zeros(1, dtype=int), groups)
     shown = [k for k, columns in enumerate(first.columns) if columns]
     outputs = first.mean.shape[1]
@@ -80,7 +85,8 @@ def plot_components(
         if is_series
         else [(k, p) for p in range(outputs) for k in shown]
     )
-    figure, axes = panels(ax, len(order), columns=width, size=size, sharex=is_series, sharey=not is_series)
+    same = not is_series if sharey is None else sharey
+    figure, axes = panels(ax, len(order), columns=width, size=size, sharex=is_series, sharey=same)
     for i, ((k, p), one) in enumerate(zip(order, axes, strict=True)):
         effect = effects[k]
         if len(first.columns[k]) > 1:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from agp.errors import count_of, explain_call
-from agp.inspection import Effect, Subject, as_table, partial_dependence, subject_of
+from agp.inspection import Effect, Subject, partial_dependence, subject_of
 from agp.plot._panels import FUNCTION, along_axis, band, label_axis, legend, panels, shorten
 
 WIDEST, MANY, SLANT, STEEP = 24, 8, 35.0, 55.0
@@ -25,6 +25,7 @@ def plot_effects(
     /,
     *,
     columns: Sequence[str | int] | None = None,
+    sharey: bool = True,
     ax: Any = None,
     samples: int = 100,
     seed: int = 0,
@@ -34,8 +35,8 @@ def plot_effects(
     The partial dependence is the average prediction over all rows after every cell of the column is set to one value.
     Bands contain 95 % of the posterior of the average function (`agp.inspection.partial_dependence`). Categories of
     data frames are drawn as points, and columns of dates have an axis of dates. In regression, each output has a row of
-    panels; in classification, each class has a line. All columns share one vertical scale, so a flat panel indicates a
-    column with little influence.
+    panels; in classification, each class has a line. All columns share one vertical scale by default, so a flat panel
+    indicates a column with little influence.
 
     Parameters
     ----------
@@ -45,6 +46,8 @@ def plot_effects(
         The inputs of the model or estimator as a table [N, D].
     columns
         The names or numbers of the columns; by default all columns.
+    sharey
+        Whether the panels of a new figure that show the same output have the same vertical scale.
     ax
         Axes to draw into, one for each column (and output); by default a new figure.
     samples
@@ -59,7 +62,7 @@ def plot_effects(
         the table has more than 12 columns and `columns` is not given.
     """
     subject = subject_of(model)
-    names = as_table(X, subject.names).names
+    names = subject.table(X).names
     if columns is None and len(names) > MAX_COLUMNS:
         raise ValueError(
             f"X has {count_of(len(names), 'column')}; choose the columns to draw, such as columns=[{names[0]!r}, "
@@ -70,7 +73,8 @@ def plot_effects(
     outputs = effects[0].mean.shape[1]
     rows = 1 if subject.classes else outputs
     width = min(len(effects), 4) if rows == 1 else len(effects)
-    figure, axes = panels(ax, rows * len(effects), columns=width, size=(3.3, 2.9), sharey=True if rows == 1 else "row")
+    same = sharey if rows == 1 or not sharey else "row"
+    figure, axes = panels(ax, rows * len(effects), columns=width, size=(3.3, 2.9), sharey=same)
     several = subject.several_classes and not subject.order
     labels = [str(c) for c in subject.classes] if several else [None] * outputs
     for i, one in enumerate(axes):

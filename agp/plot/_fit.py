@@ -14,7 +14,6 @@ from agp.inspection import (
     Host,
     Predicted,
     Subject,
-    as_table,
     host,
     in_days,
     inducing_inputs,
@@ -50,7 +49,8 @@ def plot_fit(
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        Inputs with one column of numbers, dates or durations, and targets or labels.
+        Inputs with one column of numbers, dates or durations, and targets or labels. The column `error_column` of an
+        estimator is no input. New observations are drawn without such errors.
     ax
         Axes to draw into, one for each panel; by default a new figure.
     margin
@@ -65,7 +65,7 @@ def plot_fit(
         if `CaGP.uncertainty` raises an error.
     """
     subject = subject_of(model)
-    table = as_table(X, subject.names)
+    table = subject.table(X)
     if len(table.names) != 1 or not table.is_number(0):
         names = ", ".join(table.names[:8])
         raise ValueError(f"X has the columns {names}, but plot_fit needs one column of numbers; use plot_effects.")

@@ -61,6 +61,9 @@ class Predictor(Scores):
     level_noise
         Further noise variances of observations, which depend on a column of the inputs; see `LevelNoise`. By default,
         there are none.
+    input_names
+        Names of the D columns of the inputs, for the names of components. `GPRegressor.predictor_` has them. By
+        default, the columns are numbered.
 
     Examples
     --------
@@ -88,6 +91,7 @@ class Predictor(Scores):
     saturation: Saturation | None = None
     imputations: Imputations | None = None
     level_noise: LevelNoise | None = None
+    input_names: tuple[str, ...] = ()
 
     _built_by = "model.predictor() builds one"
 
@@ -241,7 +245,7 @@ class Predictor(Scores):
 
         Source: Duvenaud, "Automatic model construction with Gaussian processes", 2014, section 2.3.
         """
-        terms = self.processes[0].terms()
+        terms = self.processes[0].terms(self.input_names)
 
         def found(moments: tuple[Array, Array], shares: Array | None, X: Array) -> tuple[Array, Array]:  # noqa: ARG001
             mean, covariance = mixture_of_terms(moments, shares)
@@ -273,13 +277,15 @@ class Predictor(Scores):
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `components`, or if the joint distribution of the components is not known: it is
-            known for `GPR`, its mixtures, computation-aware models, and models with one process of inducing inputs.
+            For the reasons listed in `components`, if X has unknown cells, or if the joint distribution of the
+            components is not known: it is known for `GPR`, its mixtures, computation-aware models, and models with one
+            process of inducing inputs.
         """
         count, seed = check_whole("count", count), check_whole("seed", seed, least=0)
         names = len(self.processes[0].terms())
 
         def sampled(process: Process, factor: Any, X: Array) -> Array:
+            check_finite("X", X)  # unknown cells may be imputed only for marginals
             rng, xp = generator(seed, 24), backend_of(X).xp
             parts = process.parts_of_draws(factor, count, generator(seed, 22))
             return xp.concat([draw_terms(*part, X, rng, names) for part in parts], axis=0)

@@ -12,7 +12,7 @@ from agp.bounds import laplace_evidence
 from agp.chunking import column_spreads
 from agp.errors import NotPositiveDefiniteError
 from agp.gradient import unfrozen
-from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Stationary, Sum
+from agp.kernels import RBF, Constant, Kernel, Linear, Matern52, Stationary, Sum, kernel_text
 from agp.models import TVGP, ignore_moved
 from agp.priors import Fixed, as_priors, assign_priors, fixed_entries, held_leaves
 from agp.selection._climb import beside
@@ -238,7 +238,7 @@ def compared_kernels(
     `train` is a function of a start and the maximum number of evaluations.
     """
     if not isinstance(kernel, str):
-        name, begun = type(kernel).__name__.lower(), beside(kernel, X).from_data(X, VARIANCE)
+        name, begun = kernel_text(kernel), beside(kernel, X).from_data(X, VARIANCE)
         yield train(Start(name, begun, tied=False), ARD_STEPS)
         return
     scales = starting_scales(X, columns)

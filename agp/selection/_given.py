@@ -27,6 +27,7 @@ from agp.kernels import (
     Sum,
     Warped,
     input_columns,
+    kernel_text,
 )
 from agp.likelihoods import Bernoulli, Gaussian, Likelihood, Softmax
 from agp.means import ConstantMean, Mean
@@ -278,7 +279,7 @@ class Plan(NamedTuple):
         """Return the kernels to compare, by name."""
         if isinstance(self.kernel, str):
             return {name: self.columns.mix(kind()) for name, kind in KERNELS.items()}
-        return {type(self.kernel).__name__.lower(): self.kernel}
+        return {kernel_text(self.kernel): self.kernel}
 
     def parts(self, kernel: Kernel, data: Data) -> dict[str, Any]:
         """Return the arguments of `GPR.from_data` other than the data and the kernel."""

@@ -60,7 +60,7 @@ class SearchResult(FitResult[M]):
     candidates: list[Candidate] = field(default_factory=list)
     """The candidates that were compared. A kernel has one entry for each optimum and each number of rows."""
     kernel: str = ""
-    """The name of the chosen kernel."""
+    """The name of the chosen kernel, or a given kernel as text."""
     stages: list[Stage] = field(default_factory=list)
     bound: float = math.nan
     """The bound on the log evidence of all rows, in nats.
@@ -79,9 +79,10 @@ class SearchResult(FitResult[M]):
     def describe(self) -> str:
         """Return the kernels and the stages as tables, followed by `message`."""
         heads = ("evidence", "others", "bound", "held out")
-        lines = [f"{'kernel':<20} {'rows':>7} {' '.join(f'{head:>10}' for head in heads)}   (nats per row)"]
+        width = max(20, *(len(one.kernel) for one in self.candidates), 0)
+        lines = [f"{'kernel':<{width}} {'rows':>7} {' '.join(f'{head:>10}' for head in heads)}   (nats per row)"]
         for name, rows, *numbers in self.candidates:
-            lines += [f"{name:<20} {rows:>7} {' '.join(f'{number:>10.4f}' for number in numbers)}"]
+            lines += [f"{name:<{width}} {rows:>7} {' '.join(f'{number:>10.4f}' for number in numbers)}"]
         lines += [f"{'stage':<36} {'rows':>9} {'seconds':>9}"]
         lines += [f"{stage.name:<36} {stage.rows:>9} {stage.seconds:>9.1f}" for stage in self.stages]
         return "\n".join([*lines, self.message])

@@ -85,24 +85,24 @@ FRAME = foreign("pandas.core.frame", "DataFrame")
 MISTAKES = {
     # -- data -----------------------------------------------------------------------------------------------------
     "data frame": Mistake(
-        lambda: agp.SVGP.from_data(FRAME, Y), TypeError, "X is a pandas DataFrame, not .*; pass X.to_numpy(dtype=float)"
+        lambda: agp.SVGP.from_data(FRAME, Y), TypeError, "X is a pandas DataFrame, not .*or X.to_numpy(dtype=float)"
     ),
     "series as y": Mistake(
         lambda: agp.GPR.from_data(X, foreign("pandas", "Series")), TypeError, "y is a pandas Series.*y.to_numpy(dtype="
     ),
     "data frame to predict": Mistake(
-        lambda: built().predict(FRAME), TypeError, "X is a pandas DataFrame, not .*; pass X.to_numpy(dtype=float)"
+        lambda: built().predict(FRAME), TypeError, "X is a pandas DataFrame, not .*or X.to_numpy(dtype=float)"
     ),
     "data frame to a gradient": Mistake(
         lambda: agp.value_and_gradient(built(), FRAME, Y), TypeError, "X is a pandas DataFrame, not"
     ),
     "data frame to move": Mistake(
-        lambda: agp.to_backend(FRAME, "numpy"), TypeError, "x is a pandas DataFrame, not .*; pass x.to_numpy("
+        lambda: agp.to_backend(FRAME, "numpy"), TypeError, "x is a pandas DataFrame, not .*, or x.to_numpy("
     ),
     "polars frame": Mistake(
         lambda: agp.GPR.from_data(foreign("polars.dataframe.frame", "DataFrame"), Y),
         TypeError,
-        "X is a polars DataFrame, not .*; pass X.to_numpy().astype(float)",
+        "X is a polars DataFrame, not .*, or X.to_numpy().astype(float)",
     ),
     "list": Mistake(
         lambda: agp.GPR.from_data(X.tolist(), Y), TypeError, "X is a list, not .*; pass numpy.asarray(X, dtype=float)"

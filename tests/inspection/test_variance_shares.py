@@ -100,3 +100,60 @@ def test_models_without_joint_components_say_so():
         agp.inspection.variance_shares(model, NEW)
     with pytest.raises(TypeError, match="joint components of NearestNeighbours are not known; use"):
         model.predictor().sample_components(NEW)
+
+
+GROUPS = {"trend": ["linear", "mean function"], "rest": 1}
+
+
+def built(kind):
+    kernel = Linear(1.0, at_mean=True) + RBF(1.0, 1.5).on(0) + RBF(0.5, 2.0).on(1)
+    if kind == "mixture":
+        return agp.integrate(agp.GPR.from_data(X, Y, kernel=kernel), settings=8).model
+    return agp.GPR.from_data(X, Y, kernel=kernel, likelihood=agp.Gaussian(0.04), mean_function=agp.means.ConstantMean())
+
+
+@pytest.mark.parametrize("groups", [None, GROUPS], ids=["terms", "sums"])
+@pytest.mark.parametrize("kind", ["exact", "mixture"])
+def test_shares_and_their_deviations_are_those_of_samples(kind, groups):
+    model = built(kind)
+    found = agp.inspection.variance_shares(model, NEW, groups=groups)
+    draws = agp.inspection.sample_components(model, NEW, 8000, seed=1, groups=groups)
+    assert found.names == draws.names
+    each, total = draws.samples.var(axis=1), draws.samples.sum(axis=-1).var(axis=1)
+    kept = found.share[0] > 1e-6  # a constant has the variance 0
+    assert_close(found.variance[0, kept], each.mean(axis=0)[0, kept], 0.1)
+    assert_close(found.deviation[0, kept], each.std(axis=0)[0, kept], 0.1)
+    assert_close(found.total, total.mean(axis=0), 0.05)
+    spread = (each / total[..., None]).std(axis=0)[0]
+    assert_close(found.share_deviation[0, kept], spread[kept], 0.2)
+
+
+def test_the_share_of_a_dominating_component_is_more_certain_than_its_variance():
+    y = 3.0 * np.sin(2.0 * X[:, :1]) + 0.2 * X[:, 1:] + 0.5 * RNG.standard_normal((40, 1))
+    kernel = Linear(1.0, at_mean=True).on(1) + RBF(4.0, 1.0).on(0)
+    model = agp.GPR.from_data(X, y, kernel=kernel, likelihood=agp.Gaussian(0.25))
+    found = agp.inspection.variance_shares(model, NEW)
+    assert found.share_deviation[0, 1] < 0.3 * found.deviation[0, 1] / found.total[0]
+    alone = agp.inspection.variance_shares(model, NEW, groups={"all": [0, 1, 2]})
+    assert_close(alone.share, np.ones((1, 1)), 1e-12)
+    assert np.max(alone.share_deviation) < 1e-6
+    assert alone.deviation[0, 0] > 0.1
+
+
+def test_groups_are_those_of_components():
+    model = built("exact")
+    found = agp.inspection.variance_shares(model, NEW, groups=GROUPS)
+    assert found.names == agp.inspection.components(model, NEW, groups=GROUPS).names
+    mean, covariance = dense(model.kernel, model.likelihood.noise_variance, Y - model.mean_function(X)[0])
+    n = len(NEW)
+    both = np.concatenate([np.eye(n), 0.0 * np.eye(n), 0.0 * np.eye(n)], axis=1)
+    expected, variance = moments(both @ mean, both @ covariance @ both.T, 0)
+    assert_close(found.variance[0, 0], expected, 1e-9)
+    assert_close(found.deviation[0, 0], np.sqrt(variance), 1e-7)
+    three = {"all": [0, 1, 2]}
+    both = np.concatenate([np.eye(n)] * 3, axis=1)
+    expected, variance = moments(both @ mean, both @ covariance @ both.T, 0)
+    whole = agp.inspection.variance_shares(model, NEW, groups=three)
+    assert_close([whole.variance[0, 0], whole.deviation[0, 0]], [expected, np.sqrt(variance)], 1e-7)
+    with pytest.raises(ValueError, match="component 'lin' does not exist; did you mean"):
+        agp.inspection.variance_shares(model, NEW, groups={"a": "lin"})
