@@ -105,7 +105,7 @@ def save(model: Any, path: str | Path) -> None:
     ...     agp.save(agp.Matern32(variance=2.0), path)
     ...     kernel = agp.load(path)
     >>> kernel
-    Matern32(variance=2.0, lengthscale=None)
+    Matern32(variance=2.0)
     """
     save_with_metadata(path, model, {})
 

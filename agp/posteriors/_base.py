@@ -325,7 +325,7 @@ class FollowsInverse(ABC):
             current = tree.with_leaves(current, {name: factor})
         return current
 
-    def reinverted(self, Kuu: Array, /) -> Self:
+    def reinvert(self, Kuu: Array, /) -> Self:
         """Return a copy with accurate factors, given the model's matrix [M, M]; iterations start from the old ones."""
         current = self
         for name in self.inverse_factors:

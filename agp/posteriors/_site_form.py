@@ -31,7 +31,7 @@ The value is relative to mean(diag(Kuu)). With smaller variances, the gradient f
 
 
 LARGEST_RATIO = 30.0
-"""The largest factor of a variance in a step of `SiteForm.matched`."""
+"""The largest factor of a variance in a step of `SiteForm.match_data`."""
 
 
 class SiteForm(MeanWithUnit[Factor]):
@@ -136,16 +136,16 @@ class GrowingSiteForm(SiteForm[PairFactor]):
         The pullback ``bar -> (noise_bar, second_bar)`` multiplies bar by P / 2.
         """
 
-    def reinverted(self, _Kuu: Array, /) -> Self:
+    def reinvert(self, _Kuu: Array, /) -> Self:
         """Return a copy with updated inverse factors, or the posterior itself if it has none."""
         return self
 
     @property
     def can_match(self) -> bool:
-        """Whether `matched` applies to this q(u)."""
+        """Whether `match_data` applies to this q(u)."""
         return self.preconditioned is True and self.noise_kind is DiagonalNoise
 
-    def matched(self, Kuu: Array, Kuf: Array, alpha: Array, beta: Array, rate: Array | float = 1.0, /) -> Self:
+    def match_data(self, Kuu: Array, Kuf: Array, alpha: Array, beta: Array, rate: Array | float = 1.0, /) -> Self:
         """Return the posterior after a step of its pseudo-observations towards an optimum of the bound.
 
         `alpha` and `beta` [N, P] are the site gradients of the likelihood at the marginals of f. At fixed mh, the

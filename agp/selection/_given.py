@@ -343,7 +343,7 @@ def _own_patterns(pattern: str, kernel: Kernel, columns: Columns, beside: Sequen
             return [pattern]
         names += _matching([name for name in others if name not in seasonal], whole) + _matching(beside, whole)
     known = [f"kernel.{name}" for name in all_names(kernel)]
-    return [_anchored(name, known) for name in names]
+    return [_anchor(name, known) for name in names]
 
 
 def _split_names(kernel: Kernel) -> tuple[list[tuple[str, str]], dict[str, bool]]:
@@ -394,7 +394,7 @@ def _entry(kernel: Kernel, path: str, name: str, pattern: str, columns: Columns)
     return "" if is_scalar and len(read) == 1 else f"[{read.index(column)}]"
 
 
-def _anchored(name: str, known: Sequence[str]) -> str:
+def _anchor(name: str, known: Sequence[str]) -> str:
     """Return the pattern that matches this name, or an entry of it, but none of `known` that ends with it."""
     whole = tree.whole_pattern(name)
     return f"^{name}" if any(other.endswith(f".{whole}") for other in known) else name

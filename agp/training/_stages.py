@@ -97,8 +97,10 @@ class _Stages:
         least = self.tolerance * observations_of(self.data)
         for _ in range(ROUNDS):
             before = self.bound(found)
-            found = self.run(replace(found, model=matched(found.model, self.data, matching)), few=False)
-            found = replace(found, model=matched(found.model, self.data, matching))
+            found = self.run(
+                replace(found, model=match_pseudo_observations(found.model, self.data, matching)), few=False
+            )
+            found = replace(found, model=match_pseudo_observations(found.model, self.data, matching))
             if not found.converged or self.bound(found) - before < least:
                 break
         return found
@@ -133,7 +135,9 @@ def by_lbfgs(
     X, y = data.X, data.y
     slow = moves_posteriors(model, inner)
     matching = matching_update(model, how["frozen"]) if slow else None
-    found = Result(model if matching is None else matched(initial_state(model), data, matching), 0, 0.0)
+    found = Result(
+        model if matching is None else match_pseudo_observations(initial_state(model), data, matching), 0, 0.0
+    )
     if slow:
         steps = min(FIRST_STEPS, limit)
         found = train(found.model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
@@ -167,12 +171,12 @@ def moves_any(update: Any, model: Any, patterns: Iterable[str]) -> bool:
     return any(tree.matches(name, whole) for name in update.moves(model).leaves for whole in wholes)
 
 
-def matched(model: Any, data: Batch, update: Update) -> Any:
+def match_pseudo_observations(model: Any, data: Batch, update: Update) -> Any:
     """Return the model after an update that needs no state."""
-    return backend_of(data.X).compile(partial(_applied, update))(model, data)
+    return backend_of(data.X).compile(partial(_apply, update))(model, data)
 
 
-def _applied(update: Update, model: Any, data: Batch) -> Any:
+def _apply(update: Update, model: Any, data: Batch) -> Any:
     return apply_updates([update], model, data, [{}])[0]
 
 

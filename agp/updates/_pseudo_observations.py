@@ -110,7 +110,7 @@ class OptimalPseudoObservations:
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model with optimal pseudo-observations. The info contains the number of steps."""
         look, step = _steps_of(model, batch)
-        first = model.process.posterior.reinverted(model.process._matrix_to_invert())
+        first = model.process.posterior.reinvert(model.process._matrix_to_invert())
         start = look(first)
         xp, eps = backend_of(start[0]).xp, float(backend_of(start[0]).xp.finfo(start[0].dtype).eps)
         zero = xp.zeros_like(start[0])
@@ -147,7 +147,7 @@ def _steps_of(model: Any, batch: Batch) -> tuple[Callable[[Any], tuple[Array, Ar
 
     def step(*now: Any) -> tuple[Any, ...]:
         last = Progress(*now)
-        q = last.posterior.matched(Kuu, Kuf, last.alpha, last.beta, last.rate).reinverted(Kuu)
+        q = last.posterior.match_data(Kuu, Kuf, last.alpha, last.beta, last.rate).reinvert(Kuu)
         bound, alpha, beta = look(q)
         good = xp.isfinite(bound) & (bound >= last.bound)
         new, old = tree.leaves(q), tree.leaves(last.posterior)

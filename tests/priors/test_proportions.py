@@ -159,3 +159,12 @@ def test_limits_may_reach_beyond_the_interval(kernel, limit):
         low, high = limit.low, math.inf if limit.high is None else limit.high
         assert low <= found.kernel.share <= high
         assert found.bound(X, Y)[0] > model.bound(X, Y)[0]
+
+
+def test_files_keep_densities_of_proportions(tmp_path):
+    model = agp.GPR.from_data(X, Y, kernel=Ours(), priors={"kernel.share": Beta(2.0, 3.0)})
+    agp.save(model, tmp_path / "model.safetensors")
+    loaded = agp.load(tmp_path / "model.safetensors", classes=(Ours,))
+    assert loaded.priors == model.priors
+    assert float(loaded.kernel.share) == 0.5
+    assert float(loaded.bound(X, Y)[0]) == float(model.bound(X, Y)[0])
