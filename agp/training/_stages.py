@@ -97,9 +97,8 @@ class _Stages:
         least = self.tolerance * observations_of(self.data)
         for _ in range(ROUNDS):
             before = self.bound(found)
-            found = self.run(
-                replace(found, model=match_pseudo_observations(found.model, self.data, matching)), few=False
-            )
+            start = match_pseudo_observations(found.model, self.data, matching)
+            found = self.run(replace(found, model=start), few=False)
             found = replace(found, model=match_pseudo_observations(found.model, self.data, matching))
             if not found.converged or self.bound(found) - before < least:
                 break
@@ -128,16 +127,16 @@ def by_lbfgs(
     """Train a model by L-BFGS.
 
     If L-BFGS moves a q(u), steps of `recipe` come first, because L-BFGS from a poor start may mistake the signal for
-    noise. If each evaluation solves for the q(u) of another likelihood than the Gaussian, inducing inputs are fixed
+    noise. If this q(u) has pseudo-observations, they are moved to their optimum before, between and after the searches.
+    If each evaluation solves for the q(u) of another likelihood than the Gaussian, inducing inputs are fixed
     unless there are too few of them (`LOSS`), at the start or at the result. If they move, they are fixed again in a
     last search.
     """
     X, y = data.X, data.y
     slow = moves_posteriors(model, inner)
     matching = matching_update(model, how["frozen"]) if slow else None
-    found = Result(
-        model if matching is None else match_pseudo_observations(initial_state(model), data, matching), 0, 0.0
-    )
+    first = model if matching is None else match_pseudo_observations(initial_state(model), data, matching)
+    found = Result(first, 0, 0.0)
     if slow:
         steps = min(FIRST_STEPS, limit)
         found = train(found.model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
