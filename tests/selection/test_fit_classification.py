@@ -134,7 +134,7 @@ def test_a_given_kernel_is_the_only_one():
     X, y = labels()
     kernel = agp.Matern32() + agp.kernels.Linear(variance=np.asarray(0.5))
     found = fit_classification(X, y, likelihood=LOGIT, kernel=kernel)
-    assert {one.kernel for one in found.candidates} == {"sum"}
+    assert {one.kernel for one in found.candidates} == {"matern32 + linear"}
     assert isinstance(found.model, TVGP)
     assert isinstance(found.model.kernel.parts[0], agp.Matern32)
     assert float(found.model.kernel.parts[1].variance) != 0.5
