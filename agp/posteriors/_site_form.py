@@ -148,13 +148,13 @@ class GrowingSiteForm(SiteForm[PairFactor]):
     def match_data(self, Kuu: Array, Kuf: Array, alpha: Array, beta: Array, rate: Array | float = 1.0, /) -> Self:
         """Return the posterior after a step of its pseudo-observations towards an optimum of the bound.
 
-        `alpha` and `beta` [N, P] are the site gradients of the likelihood at the marginals of f. At fixed mh, the
-        derivative of the bound with respect to the precision d_i = 1 / s_i is (a_i - b_i) / 2. With the covariances C
-        of q(u), b_i = P sum_j d_j C_ij^2 is what the pseudo-observations tell about u_i, and
-        a_i = sum_np beta_np Cov(u_i, f_n)^2 is what the data tell about it. A step of rate 1 multiplies d_i by
-        a_i / b_i, as for nonnegative least squares. It then moves m by (I - Kuu PR) times the derivative with respect
-        to mh. Where the data determine u, this is nearly a Newton step, and it is shorter elsewhere. Only products are
-        needed.
+        Kuu [M, M] and Kuf [M, N] are prior covariances, and `alpha` and `beta` [N, P] are the site gradients of the
+        likelihood at the marginals of f. At fixed mh, the derivative of the bound with respect to the precision
+        d_i = 1 / s_i is (a_i - b_i) / 2. With the covariances C of q(u), b_i = P sum_j d_j C_ij^2 is what the
+        pseudo-observations tell about u_i, and a_i = sum_np beta_np Cov(u_i, f_n)^2 is what the data tell about it. A
+        step of rate 1 multiplies d_i by a_i / b_i, as for nonnegative least squares. It then moves m by (I - Kuu PR)
+        times the derivative with respect to mh. Where the data determine u, this is nearly a Newton step, and it is
+        shorter elsewhere. Only products are needed.
 
         Source of the multiplicative step: Lee & Seung, "Algorithms for non-negative matrix factorization", NIPS 2000.
         """

@@ -105,6 +105,7 @@ class _Stages:
         return found
 
     def bound(self, found: Any) -> float:
+        """Return the bound of a result, on all rows."""
         return float(found.model._objective(self.data, memory=self.settings["memory"])[0])
 
     def finish(self, found: Any) -> FitResult[Any]:

@@ -18,6 +18,7 @@ ROUNDING = 20.0
 GROWTH, SHORTEST = 1.4, 1e-3
 """The factor by which the rate grows after each accepted step, up to 1, and the rate at which the steps end."""
 PLACE = "process.posterior"
+"""The path of q(u) in the models to which the update applies."""
 
 
 class Progress(NamedTuple):
