@@ -31,7 +31,7 @@ The value is relative to mean(diag(Kuu)). With smaller variances, the gradient f
 
 
 LARGEST_RATIO = 30.0
-"""The largest factor of a variance in a step of `SiteForm.match_data`."""
+"""The largest factor of a variance in a step of `GrowingSiteForm.match_noise`."""
 
 
 class SiteForm(MeanWithUnit[Factor]):
@@ -142,37 +142,47 @@ class GrowingSiteForm(SiteForm[PairFactor]):
 
     @property
     def can_match(self) -> bool:
-        """Whether `match_data` applies to this q(u)."""
+        """Whether `match_noise`, `with_weights` and `precondition` apply to this q(u)."""
         return self.preconditioned is True and self.noise_kind is DiagonalNoise
 
-    def match_data(self, Kuu: Array, Kuf: Array, alpha: Array, beta: Array, rate: Array | float = 1.0, /) -> Self:
-        """Return the posterior after a step of its pseudo-observations towards an optimum of the bound.
+    def match_noise(self, factor: PairFactor, Kuf: Array, beta: Array, rate: Array | float = 1.0, /) -> Self:
+        """Return the posterior after a step of the variances s towards an optimum of the bound at fixed mh.
 
-        Kuu [M, M] and Kuf [M, N] are prior covariances, and `alpha` and `beta` [N, P] are the site gradients of the
-        likelihood at the marginals of f. At fixed mh, the derivative of the bound with respect to the precision
-        d_i = 1 / s_i is (a_i - b_i) / 2. With the covariances C of q(u), b_i = P sum_j d_j C_ij^2 is what the
-        pseudo-observations tell about u_i, and a_i = sum_np beta_np Cov(u_i, f_n)^2 is what the data tell about it. A
-        step of rate 1 multiplies d_i by a_i / b_i, as for nonnegative least squares. It then moves m by (I - Kuu PR)
-        times the derivative with respect to mh. Where the data determine u, this is nearly a Newton step, and it is
-        shorter elsewhere. Only products are needed.
+        Kuf [M, N] are prior covariances, and `beta` [N, P] are the site gradients of the likelihood at the marginals of
+        f. At fixed mh, the derivative of the bound with respect to the precision d_i = 1 / s_i is (a_i - b_i) / 2. With
+        the covariances C of q(u), b_i = P sum_j d_j C_ij^2 is what the pseudo-observations tell about u_i, and
+        a_i = sum_np beta_np Cov(u_i, f_n)^2 is what the data tell about it. A step of rate 1 multiplies d_i by
+        a_i / b_i, as for nonnegative least squares. m does not change; see `with_weights`. Only products are needed.
 
-        Source of the multiplicative step: Lee & Seung, "Algorithms for non-negative matrix factorization", NIPS 2000.
+        Source of the step: Lee & Seung, "Algorithms for non-negative matrix factorization", NIPS 2000.
         """
+        Kuu, s = factor.Kuu, self.site_noise.variances
         xp = backend_of(Kuu).xp
-        factor, s = self.factorise(Kuu)[0], self.site_noise.variances
-        mh = self._weights(factor)[0]
-
-        def unexplained(K: Array) -> Array:
-            """Return (I - Kuu PR) K."""
-            return K - Kuu @ tree.with_leaves(self, {"mean": K})._weights(factor)[0]
-
-        C, V = unexplained(Kuu), unexplained(Kuf)
+        C, V = self._unexplained(factor, Kuu), self._unexplained(factor, Kuf)
         b = self.outputs * (C * C) @ (1.0 / s)
         a = xp.clip((V * V) @ xp.sum(beta, axis=1), b / LARGEST_RATIO, LARGEST_RATIO * b)
         new = xp.minimum(s * (b / a) ** rate, FORGOTTEN_SITE * xp.max(xp.sum(xp.abs(Kuu), axis=-1)))
-        values = Kuu @ mh
-        mean = values + new[:, None] * mh + rate * unexplained(Kuf @ alpha - values)
-        return tree.with_leaves(self, {"mean": mean, self.site_noise.name: new})
+        return tree.with_leaves(self, {self.site_noise.name: new})
+
+    def with_weights(self, factor: PairFactor, mh: Array, /) -> Self:
+        """Return the posterior with the weights mh [M, P] of the mean, m = (Kuu + S) mh."""
+        return tree.with_leaves(self, {"mean": factor.Kuu @ mh + self.site_noise.variances[:, None] * mh})
+
+    def precondition(self, factor: PairFactor, gradient: Array, /) -> Array:
+        """Return nearly a Newton step of mh [M, P], given the derivatives of the bound with respect to mh.
+
+        The step is PR S PR times the derivatives, if the inverse factor has converged. Where the data determine u,
+        PR S PR is nearly the inverse of the negative Hessian Kuu + Kuf diag(beta) Kuf^T, and it is smaller elsewhere.
+        """
+        return self._times_inverse(factor, self._unexplained(factor, gradient))
+
+    def _times_inverse(self, factor: PairFactor, K: Array) -> Array:
+        """Return PR K for K [M, N]."""
+        return tree.with_leaves(self, {"mean": K})._weights(factor)[0]
+
+    def _unexplained(self, factor: PairFactor, K: Array) -> Array:
+        """Return (I - Kuu PR) K for K [M, N]."""
+        return K - factor.Kuu @ self._times_inverse(factor, K)
 
     def project(self, factor: PairFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = Kuf^T mh, and the same variances for every output

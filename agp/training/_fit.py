@@ -37,6 +37,8 @@ from agp.training._stages import (
     by_lbfgs,
     ending_of,
     limit_of_steps,
+    match_pseudo_observations,
+    matching_update,
     moves_any,
     resume_training,
     with_message,
@@ -228,8 +230,9 @@ def fit(
             found = warn_without_signal(found, data, 1)
         if found is None:
             planned = _plan_of(updates, kept, gradient, memory)
+            matching = matching_update(model, kept, memory) if updates is None else None
             settings |= {"batch_size": batch_size, "checkpoint": checkpoint, **launched}
-            found = _by_recipe(model, data, limit, tolerance, clock, planned, settings, level)
+            found = _by_recipe(model, data, limit, tolerance, clock, planned, matching, settings, level)
         tracker.conclude(f"converged, {found.message}" if found.converged else found.message)
         return found
 
@@ -261,10 +264,14 @@ def _by_recipe(
     tolerance: float,
     clock: Clock,
     planned: Callable[..., list[Update]],
+    matching: Update | None,
     settings: dict[str, Any],
     level: Level,
 ) -> FitResult[ModelType]:
-    """Train a model by the updates that `planned` returns, until an epoch gains less than the tolerance."""
+    """Train a model by the updates that `planned` returns, until an epoch gains less than the tolerance.
+
+    The update `matching`, if any, moves q(u) to its optimum before and after the last steps, in which the rates fall.
+    """
     X, y, batch_size = data.X, data.y, settings["batch_size"]
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
@@ -282,9 +289,12 @@ def _by_recipe(
     found = train(model, X, y, steps=slope.steps if slope.converged else steps, **watched)
     if slope.converged:
         level.steps = 0.0, 0.0  # the number of the last steps is known
+        found = match_pseudo_observations(found, data, matching)
         last = _cooling(found, steps, planned) | {"batch_size": size, "checkpoint": cooled}
-        found = resume_training(found, train, X, y, settings | last)
+        found = match_pseudo_observations(resume_training(found, train, X, y, settings | last), data, matching)
         return warn_without_signal(with_message(found, True, clock, slope.message), data)
+    if found.steps == steps:
+        found = match_pseudo_observations(found, data, matching)
     return with_message(found, False, clock, ending_of(found, steps))
 
 

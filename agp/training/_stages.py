@@ -97,9 +97,8 @@ class _Stages:
         least = self.tolerance * observations_of(self.data)
         for _ in range(ROUNDS):
             before = self.bound(found)
-            start = match_pseudo_observations(found.model, self.data, matching)
-            found = self.run(replace(found, model=start), few=False)
-            found = replace(found, model=match_pseudo_observations(found.model, self.data, matching))
+            found = self.run(match_pseudo_observations(found, self.data, matching), few=False)
+            found = match_pseudo_observations(found, self.data, matching)
             if not found.converged or self.bound(found) - before < least:
                 break
         return found
@@ -135,9 +134,10 @@ def by_lbfgs(
     """
     X, y = data.X, data.y
     slow = moves_posteriors(model, inner)
-    matching = matching_update(model, how["frozen"]) if slow else None
-    first = model if matching is None else match_pseudo_observations(initial_state(model), data, matching)
-    found = Result(first, 0, 0.0)
+    matching = matching_update(model, how["frozen"], how["memory"]) if slow else None
+    found = Result(model, 0, 0.0)
+    if matching is not None:
+        found = match_pseudo_observations(replace(found, model=initial_state(model)), data, matching)
     if slow:
         steps = min(FIRST_STEPS, limit)
         found = train(found.model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
@@ -157,9 +157,9 @@ def by_lbfgs(
     return stages.finish(stages.run(found, frozen=places, few=True) if found.converged else found)
 
 
-def matching_update(model: Any, frozen: Iterable[str]) -> OptimalPseudoObservations | None:
+def matching_update(model: Any, frozen: Iterable[str], memory: float | None) -> OptimalPseudoObservations | None:
     """Return the update for q(u) in the form of pseudo-observations, or None if it does not apply or q(u) is frozen."""
-    update, likelihood = OptimalPseudoObservations(), model.likelihood
+    update, likelihood = OptimalPseudoObservations(memory=memory), model.likelihood
     if not update.applies(model) or likelihood.slopes_vanish or is_sampled(likelihood):
         return None
     return None if moves_any(update, model, frozen) else update
@@ -171,9 +171,16 @@ def moves_any(update: Any, model: Any, patterns: Iterable[str]) -> bool:
     return any(tree.matches(name, whole) for name in update.moves(model).leaves for whole in wholes)
 
 
-def match_pseudo_observations(model: Any, data: Batch, update: Update) -> Any:
-    """Return the model after an update that needs no state."""
-    return backend_of(data.X).compile(partial(_apply, update))(model, data)
+def match_pseudo_observations(found: Any, data: Batch, matching: Update | None) -> Any:
+    """Return the result after an update of q(u) that needs no state; the result itself if there is no update."""
+    if matching is None:
+        return found
+    start = time.perf_counter()
+    try:
+        model = backend_of(data.X).compile(partial(_apply, matching))(found.model, data)
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(found) from interrupt
+    return replace(found, model=model, seconds=found.seconds + time.perf_counter() - start)
 
 
 def _apply(update: Update, model: Any, data: Batch) -> Any:

@@ -1,5 +1,6 @@
 """Optimal pseudo-observations of L-SVGP and R-SVGP at fixed hyperparameters."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -38,13 +39,13 @@ def begun(name, posterior="likelihood-form", **settings):
     return initial_state(agp.SVGP.from_data(X, y, likelihood=likelihood, posterior=posterior, **options, **settings)), y
 
 
-def applied(update, model, y, scale=1.0, **known):
-    batch = model._batch(X, y, **{name: known.get(name) for name in ("weights", "offset", "noise")})
+def applied(update, model, y, x=X, scale=1.0, **known):
+    batch = model._batch(x, y, **{name: known.get(name) for name in ("weights", "offset", "noise")})
     return update(model, batch._replace(scale=scale), update.init(model))
 
 
-def height(model, y, **known):
-    return float(model.bound(X, y, **known)[0])
+def height(model, y, x=X, **known):
+    return float(model.bound(x, y, **known)[0])
 
 
 CASES = [(name, "nothing") for name in TARGETS] + [("gaussian", x) for x in KNOWN] + [("poisson", "offset")]
@@ -149,12 +150,12 @@ def test_other_posteriors_are_refused():
         assert not OptimalPseudoObservations.applies(model)
         with pytest.raises(TypeError, match="no pseudo-observations to optimise; use SVGP with the posterior Relaxed"):
             EXACT.init(model)
-    for settings in ({"tolerance": -1.0}, {"max_steps": 0}):
-        with pytest.raises(ValueError, match="tolerance|max_steps"):
+    for settings in ({"tolerance": -1.0}, {"max_steps": 0}, {"memory": 0.0}):
+        with pytest.raises(ValueError, match="tolerance|max_steps|memory"):
             OptimalPseudoObservations(**settings)
 
 
-# -- in agp.fit -------------------------------------------------------------------------------------------------------
+# -- many rows --------------------------------------------------------------------------------------------------------
 
 
 def curve(rows, deviation, columns=1):
@@ -163,24 +164,120 @@ def curve(rows, deviation, columns=1):
     return x, np.sin(2.0 * x).sum(axis=1, keepdims=True) + deviation * rng.standard_normal((rows, 1))
 
 
-@pytest.mark.parametrize("posterior", ["relaxed", "likelihood-form"])
-@pytest.mark.parametrize(("rows", "deviation", "columns", "count"), [(500, 0.2, 1, 30), (500, 0.01, 1, 30)])
-def test_fits_have_the_deviations_of_sgpr(posterior, rows, deviation, columns, count):
-    x, y = curve(rows, deviation, columns)
-    result = agp.fit(agp.SVGP.from_data(x, y, posterior=posterior, num_inducing=count), x, y)
-    model = result.model
-    assert result.converged
+def begun_on(x, y, posterior="likelihood-form", **settings):
+    options = {"kernel": agp.RBF(lengthscale=0.8, variance=1.0), "num_inducing": 10}
+    return initial_state(agp.SVGP.from_data(x, y, posterior=posterior, **(options | settings)))
+
+
+MANY = curve(5000, 0.2)
+
+
+def test_a_sample_determines_the_variances():
+    x, y = MANY
+    model = begun_on(x, y, likelihood=agp.Gaussian(0.04))
+    found = applied(OptimalPseudoObservations(), model, y, x)[0]
+    kept = [name for name in tree.leaves(model, "parameter") if "posterior" not in name]
+    best = agp.fit_lbfgs(found, x, y, frozen=kept, max_iterations=300, tolerance=1e-8).model
+    assert 0.0 < height(best, y, x) - height(found, y, x) < 0.02 * 10  # nats per inducing variable
+    np.testing.assert_allclose(found.predict(X[:, :1]).mean, best.predict(X[:, :1]).mean, atol=2e-3)
+    np.testing.assert_allclose(found.predict(X[:, :1]).variance, best.predict(X[:, :1]).variance, rtol=0.1)
+
+
+@pytest.mark.parametrize("posterior", ["likelihood-form", "relaxed"])
+def test_blocks_and_lazy_rows_make_no_difference(posterior):
+    x, y = MANY
+    model = begun_on(x, y, posterior, likelihood=agp.Gaussian(0.04))
+    whole, small = OptimalPseudoObservations(memory=1e3), OptimalPseudoObservations(memory=0.05)
+    assert model._block_rows(x, 1e3) is None
+    assert model._block_rows(x, 0.05) < 1000
+    expected = tree.leaves(applied(whole, model, y, x)[0])
+    found = [tree.leaves(applied(small, model, y, x)[0])]
+    with contextlib.suppress(ImportError):
+        import dask.array as da
+
+        lazy = [da.from_array(each, chunks=(1700, 1)) for each in (x, y)]
+        found.append(tree.leaves(applied(whole, model, lazy[1], lazy[0])[0]))
+    for each in found:
+        for leaf in ("process.posterior.mean", "process.posterior.site"):
+            np.testing.assert_allclose(each[leaf], expected[leaf], rtol=1e-7, atol=1e-8)
+
+
+def test_all_backends_agree_on_a_sample(backend):
+    x, y = MANY
+    model = begun_on(x, y, "relaxed", likelihood=agp.Gaussian(0.04))
+    update = OptimalPseudoObservations(memory=0.5)
+    expected = applied(update, model, y, x)[0]
+    moved = backend.move(model)
+    batch = moved._batch(backend.array(x), backend.array(y))
+    found = backend_of(batch.X).compile(update)(moved, batch, {})[0]
+    for leaf in ("process.posterior.mean", "process.posterior.site"):
+        one, other = backend.numpy(tree.leaves(found)[leaf]), tree.leaves(expected)[leaf]
+        np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-8)
+
+
+# -- in agp.fit -------------------------------------------------------------------------------------------------------
+
+
+def ratios(model, x, y):
+    """Return the standard deviations of f divided by those of SGPR with the same hyperparameters."""
     parts = {"kernel": model.kernel, "likelihood": model.likelihood, "mean_function": model.mean_function}
     best = agp.SGPR.from_data(x, y, inducing=model.process.inducing, **parts)
     new = np.linspace(-3.0, 3.0, 50)[:, None]
-    ratio = np.sqrt(model.predict(new).variance / best.predict(new).variance)
+    return np.sqrt(model.predict(new).variance / best.predict(new).variance)
+
+
+@pytest.mark.parametrize("posterior", ["relaxed", "likelihood-form"])
+@pytest.mark.parametrize(
+    ("rows", "deviation", "settings"),
+    [(500, 0.2, {}), (500, 0.01, {}), (600, 0.1, {"batch_size": 100}), (3000, 0.2, {})],
+)
+def test_fits_have_the_deviations_of_sgpr(posterior, rows, deviation, settings):
+    x, y = curve(rows, deviation)
+    result = agp.fit(agp.SVGP.from_data(x, y, posterior=posterior, num_inducing=30), x, y, **settings)
+    assert result.converged
+    ratio = ratios(result.model, x, y)
     assert 0.75 < ratio.min() < ratio.max() < 1.35
     assert abs(np.median(ratio) - 1.0) < 0.06
 
 
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
-def test_fits_do_not_move_a_frozen_posterior():
+def test_q_is_at_its_optimum_after_a_limit_on_steps():
+    x, y = curve(3000, 0.2)
+    model = agp.SVGP.from_data(x, y, num_inducing=20)
+    limited = agp.fit(model, x, y, max_steps=100).model
+    trained = agp.train(model, x, y, steps=100, batch_size=1024, updates=agp.recipe(model, 100)).model
+    gains = [height(applied(EXACT, one, y, x)[0], y, x) - height(one, y, x) for one in (trained, limited)]
+    assert gains[0] > 3.0
+    assert gains[1] < 0.1
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("settings", [{"max_steps": 205}, {"max_steps": 20, "batch_size": 40}])
+def test_fits_do_not_move_a_frozen_posterior(settings):
     model, y = begun("gaussian")
     for frozen in ("posterior.*", "posterior.site", "site"):
-        found = agp.fit(model, X, y, frozen=frozen, max_steps=205).model
+        found = agp.fit(model, X, y, frozen=frozen, **settings).model
         np.testing.assert_array_equal(found.process.posterior.site, model.process.posterior.site)
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_own_updates_and_early_ends_leave_q_as_trained():
+    model, y = begun("gaussian")
+    updates = agp.recipe(model, 20, rate=0.05)
+    own = agp.fit(model, X, y, updates=updates, max_steps=20, batch_size=40).model
+    trained = agp.train(model, X, y, steps=20, updates=updates, batch_size=40).model
+    np.testing.assert_array_equal(own.process.posterior.site, trained.process.posterior.site)
+
+
+def test_an_interrupt_while_matching_keeps_the_training(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    model, y = begun("gaussian")
+    monkeypatch.setattr(OptimalPseudoObservations, "__call__", interrupt)
+    with pytest.raises(agp.errors.Interrupted) as caught:
+        agp.fit(model, X, y, batch_size=40, max_steps=20)
+    assert caught.value.result.steps == 20
+    with pytest.raises(agp.errors.Interrupted) as caught:
+        agp.fit(model, X, y)
+    assert caught.value.result.steps == 0
