@@ -1,6 +1,8 @@
 # pyright: reportMissingImports=false
 """Arrays of `agp.interop.botorch`: joined rows, noise variances, and covariances that can be factorised."""
 
+from typing import Any
+
 import torch
 from linear_operator import LinearOperator, to_linear_operator
 
@@ -20,8 +22,15 @@ def join_rows(pair: tuple[Tensor, Tensor], batch: torch.Size) -> Tensor:
     return torch.cat([x.expand(*batch, *x.shape[-2:]) for x in pair], -2)
 
 
-def check_noise_variances(name: str, noise: Tensor, shape: torch.Size) -> None:
-    """Raise ValueError unless noise variances are positive or zero, and fit targets of the shape [..., k, m]."""
+def noise_variances(name: str, noise: Any, like: Tensor, shape: tuple[int, ...], /) -> Tensor:
+    """Return noise variances [..., k, m] or [..., 1, m], given an array or one number for all targets.
+
+    Raise TypeError or ValueError unless they are positive or zero, and fit targets of the shape [..., k, m].
+    """
+    if isinstance(noise, bool):
+        raise TypeError(f"{name} is {noise}, but must be noise variances; leave it out for the usual noise.")
+    noise = torch.as_tensor(noise, dtype=like.dtype, device=like.device)
+    noise = noise[None, None] if noise.ndim == 0 else noise
     lead = noise.shape[:-2], shape[:-2]
     fits = noise.ndim >= 2 and all(one in (1, size) for one, size in zip(noise.shape[-2:], shape[-2:], strict=True))
     fits = fits and all(1 in pair or pair[0] == pair[1] for pair in zip(*(x[::-1] for x in lead), strict=False))
@@ -33,6 +42,7 @@ def check_noise_variances(name: str, noise: Tensor, shape: torch.Size) -> None:
         )
     if not bool((noise >= 0.0).all()):
         raise ValueError(f"{name} has an entry that is negative or NaN; pass noise variances, which are zero or more.")
+    return noise.expand(*noise.shape[:-1], shape[-1])
 
 
 def factorisable(covariance: Tensor) -> LinearOperator:

@@ -27,7 +27,7 @@ try:
 except ImportError as error:
     raise ImportError(f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}.") from error
 
-from agp.interop._botorch_arrays import check_noise_variances, concat, factorisable, join_rows
+from agp.interop._botorch_arrays import concat, factorisable, join_rows, noise_variances
 from agp.interop._botorch_lists import each_wrapped, joint_posterior, sampler_of_each
 from agp.interop._botorch_paths import register_paths
 from agp.interop._botorch_posteriors import draws_of, posteriors_of
@@ -233,7 +233,7 @@ class BoTorchModel(Model, FantasizeMixin):
     def _noise_at(self, X: Tensor, asked: bool | Tensor, chosen: list[int]) -> Tensor | None:
         """Return noise variances [..., q, m], or None."""
         if not isinstance(asked, bool):
-            check_noise_variances("observation_noise", asked, torch.Size((X.shape[-2], len(chosen))))
+            asked = noise_variances("observation_noise", asked, X, (X.shape[-2], len(chosen)))
             asked = self._over_draws(asked) if asked.ndim < X.ndim else asked
             return asked.expand(*asked.shape[:-2], X.shape[-2], len(chosen))
         if not asked:
@@ -278,8 +278,8 @@ class BoTorchModel(Model, FantasizeMixin):
             the posterior. With S draws of hyperparameters, the last of these axes has size S, or 1 for observations
             that all draws share; X may lack this axis if Y has it.
         noise
-            Noise variances [..., k, m] or [..., 1, m] of these observations; by default the noise of the likelihood.
-            If that is zero, the default is the mean of the known noise variances of the training rows, as in BoTorch.
+            Noise variances [..., k, m] or [..., 1, m] of these observations, or a number for all; by default the noise
+            of the likelihood or, if it is zero, the mean of the known noise variances of the rows, as in BoTorch.
 
         Raises
         ------
@@ -295,10 +295,7 @@ class BoTorchModel(Model, FantasizeMixin):
         self._check(X)
         check_finite("Y", Y.reshape(-1, Y.shape[-1]))
         X = self._over_draws(X) if X.ndim < Y.ndim else X
-        if noise is None:
-            noise = self._usual_noise
-        else:
-            check_noise_variances("noise", noise, Y.shape)
+        noise = self._usual_noise if noise is None else noise_variances("noise", noise, Y, Y.shape)
         each = zip(self._parts, self._split(X), self._split(Y), self._split(noise), strict=True)
         new = self._with(_parts=tuple(part.condition_on(*data) for part, *data in each))
         if "train_inputs" in self.__dict__:
@@ -332,10 +329,8 @@ class BoTorchModel(Model, FantasizeMixin):
 
         Parameters
         ----------
-        X
-            Inputs.
-        sampler
-            A BoTorch sampler that draws S samples.
+        X, sampler
+            Inputs, and a BoTorch sampler that draws S samples.
         observation_noise
             Noise variances [..., k, m] or [..., 1, m]; by default those of `condition_on_observations`.
         kwargs
@@ -347,11 +342,12 @@ class BoTorchModel(Model, FantasizeMixin):
             As in `condition_on_observations`, or if the noise is not Gaussian.
         """
         self._check_noise("fantasize")
-        observation_noise = self._usual_noise if observation_noise is None else observation_noise
-        if observation_noise is not None and observation_noise.ndim <= X.ndim:
-            observation_noise = self._over_draws(observation_noise)
-        found = super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
-        return found._with(_is_ensemble=False, _is_fully_bayesian=False)
+        noise = self._usual_noise if observation_noise is None else observation_noise
+        if noise is not None:
+            noise = noise_variances("observation_noise", noise, X, (X.shape[-2], self.num_outputs))
+            noise = self._over_draws(noise) if noise.ndim <= X.ndim else noise
+        fantasies = super().fantasize(X, sampler, observation_noise=noise, **kwargs)
+        return fantasies._with(_is_ensemble=False, _is_fully_bayesian=False)
 
 
 class BoTorchModelList(ModelList):
@@ -406,10 +402,13 @@ class BoTorchModelList(ModelList):
         agp.errors.NonFiniteError
             If a mean or a covariance is NaN or infinite.
         """
-        each, start = [], 0
+        each, start, asked = [], 0, observation_noise
+        if not isinstance(asked, bool):
+            m = self.num_outputs if output_indices is None else len(output_indices)
+            asked = noise_variances("observation_noise", asked, X, (X.shape[-2], m))
         for i, chosen in self._get_group_subset_indices(idcs=output_indices).items():
             own = slice(start, start := start + (self.models[i].num_outputs if chosen is None else len(chosen)))
-            noise = observation_noise if isinstance(observation_noise, bool) else observation_noise[..., own]
+            noise = asked if isinstance(asked, bool) else asked[..., own]
             each.append(self.models[i].posterior(X, output_indices=chosen, observation_noise=noise))
         found = joint_posterior(each)
         return found if posterior_transform is None else posterior_transform(posterior=found, X=X)
@@ -435,8 +434,7 @@ class BoTorchModelList(ModelList):
             columns, outputs = count_of(Y.shape[-1], "column"), count_of(self.num_outputs, "output")
             raise ValueError(f"Y has {columns}, but the models have {outputs}.")
         if noise is not None:
-            check_noise_variances("noise", noise, Y.shape)
-            noise = noise.expand(*noise.shape[:-1], Y.shape[-1])
+            noise = noise_variances("noise", noise, Y, Y.shape)
         found, start = [], 0
         for one in self.models:
             own = slice(start, start := start + one.num_outputs)  # type: ignore[operator]
@@ -457,12 +455,10 @@ class BoTorchModelList(ModelList):
 
         Parameters
         ----------
-        X
-            Inputs.
-        sampler
-            A BoTorch sampler that draws S samples, or a `ListSampler` with one for each model. One sampler draws
-            from the joint distribution if no model averages over hyperparameters. For averages, its shape and seed
-            are those of independent random samples for each model.
+        X, sampler
+            Inputs, and a BoTorch sampler that draws S samples, or a `ListSampler` with one for each model. One sampler
+            draws from the joint distribution if no model averages over hyperparameters. For averages, its shape and
+            seed are those of independent random samples for each model.
         observation_noise
             Noise variances [..., k, m] or [..., 1, m]; by default the noise of the likelihoods.
         evaluation_mask
@@ -477,6 +473,10 @@ class BoTorchModelList(ModelList):
         """
         if evaluation_mask is not None:
             return super().fantasize(X, sampler, observation_noise, evaluation_mask, **kwargs)
+        if observation_noise is not None:
+            observation_noise = noise_variances(
+                "observation_noise", observation_noise, X, (X.shape[-2], self.num_outputs)
+            )
         each = [one for one in self.models if isinstance(one, BoTorchModel)]
         if isinstance(sampler, ListSampler):
             samplers = sampler.samplers

@@ -259,10 +259,29 @@ def test_noise_variances_of_another_shape_are_refused(shape):
     if len(shape) < 3:
         with pytest.raises(ValueError, match=r"^observation_noise has shape .*\[\.\.\., 2, 1\]"):
             known_noise().posterior(inputs, observation_noise=noise)
-        with pytest.raises(ValueError, match="noise has shape"):
-            known_noise().fantasize(inputs, SobolQMCNormalSampler(torch.Size([3])), observation_noise=noise)
+        for model in (known_noise(), BoTorchModelList(known_noise())):
+            with pytest.raises(ValueError, match="noise has shape"):
+                model.fantasize(inputs, SobolQMCNormalSampler(torch.Size([3])), observation_noise=noise)
     with pytest.raises(ValueError, match="noise has an entry that is negative"):
         known_noise().condition_on_observations(inputs, targets, noise=-torch.ones(2, 1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("of", [lambda one: one, lambda one: BoTorchModelList(one, one)])
+def test_one_number_is_the_noise_variance_of_all_targets(of):
+    model, inputs, at = of(known_noise()), tensor(X[:2]), tensor(X)
+    targets, whole = tensor(np.ones((2, model.num_outputs))), torch.full((2, model.num_outputs), 0.5)
+    found = [model.condition_on_observations(inputs, targets, noise=noise).posterior(at) for noise in (0.5, whole)]
+    assert_close(found[0].mean.detach().numpy(), found[1].mean.detach().numpy(), 1e-12)
+    fantasies = [
+        model.fantasize(inputs, SobolQMCNormalSampler(torch.Size([3]), seed=0), observation_noise=noise).posterior(at)
+        for noise in (0.5, whole)
+    ]
+    assert_close(fantasies[0].mean.detach().numpy(), fantasies[1].mean.detach().numpy(), 1e-12)
+    noisy = [model.posterior(at, observation_noise=noise) for noise in (0.5, whole[:1])]
+    assert_close(noisy[0].variance.detach().numpy(), noisy[1].variance.detach().numpy(), 1e-12)
+    for noise in (True, False):
+        with pytest.raises(TypeError, match=f"noise is {noise}, but must be noise variances; leave it out"):
+            model.condition_on_observations(inputs, targets, noise=noise)
 
 
 @pytest.mark.parametrize("name", ["gpr", "wsvgp"])
