@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from array_api_compat import is_array_api_obj
 
 from agp import tree
 from agp.io._classes import find_class, fits, is_agp_class, name_of, resolved_annotations
@@ -85,7 +86,9 @@ def _encode_setting(value: Any, place: str, classes: dict[str, type]) -> Any:
     if type(value) in (tuple, list):
         return [_encode_setting(part, f"{place}.{i}", classes) for i, part in enumerate(value)]
     if isinstance(value, type) or not dataclasses.is_dataclass(value):
-        _refuse(place, f"it is {type(value).__module__}.{type(value).__qualname__}")
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        remedy = "; declare the field with agp.tree.constant() or agp.tree.param()" if is_array_api_obj(value) else ""
+        _refuse(place, f"it is {kind}", remedy)
     return _encode_node(value, place, classes)
 
 
@@ -94,10 +97,10 @@ def encode_setting(value: Any, name: str) -> Any:
     return _encode_setting(value, name, {})
 
 
-def _refuse(place: str, reason: str) -> NoReturn:
+def _refuse(place: str, reason: str, remedy: str = "") -> NoReturn:
     raise TypeError(
         f"{place or 'the model'} cannot be saved, because {reason}; files hold numbers, text, Booleans, None, tuples, "
-        "parts of models, and arrays declared as leaves."
+        f"parts of models, and arrays declared as leaves{remedy}."
     )
 
 

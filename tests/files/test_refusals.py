@@ -431,6 +431,11 @@ def test_a_setting_that_no_file_can_hold_is_named(what, name, path):
     assert not path.exists()
 
 
+def test_the_declaration_of_an_array_is_named(path):
+    with pytest.raises(TypeError, match=r"what cannot be saved, .*; declare the field with agp\.tree\.constant\(\) or"):
+        agp.save(Holds(np.eye(2)), path)
+
+
 @pytest.mark.parametrize(
     "what", [float("inf"), float("nan"), -0.0, 10**30, True, "", "array", "é\0", (), ((),), 1e-320]
 )
