@@ -37,10 +37,10 @@ from agp.training._stages import (
     by_lbfgs,
     ending_of,
     limit_of_steps,
-    match_pseudo_observations,
-    matching_update,
     moves_any,
     resume_training,
+    settle_posterior,
+    settling_updates,
     with_message,
 )
 from agp.updates import Adam, MovesLeaves, Update
@@ -102,6 +102,11 @@ def fit(
     q(u) of W-SVGP and M-SVGP (`agp.updates.OptimalPosterior`). If L-BFGS has to optimise a q(u) itself, 200 steps of
     `recipe` come first. That is the case for other methods, and for likelihoods with Monte Carlo estimates, such as
     `Softmax`, or vanishing slopes, such as `RobustMax`, or labels, such as `Bernoulli`.
+
+    Minibatches leave q(u) near its optimum, at a distance that matters for error bars. After such a training, q(u) is
+    therefore moved to its optimum on all rows, if the bound is deterministic: by `agp.updates.OptimalPosterior`, by
+    `agp.updates.OptimalPseudoObservations` for R-SVGP and L-SVGP, or by a site step. It costs a few passes over the
+    rows. A limit in seconds, or a callback that ends the training, leaves q(u) as it is.
 
     A `TNNGP` is trained in rounds: steps of all sites, then Newton steps given the sites. It has converged if a round
     gains less than the tolerance.
@@ -230,9 +235,10 @@ def fit(
             found = warn_without_signal(found, data, 1)
         if found is None:
             planned = _plan_of(updates, kept, gradient, memory)
-            matching = matching_update(model, kept, memory) if updates is None else None
+            settling = settling_updates(model, X.shape[0], inner, kept, memory) if updates is None else []
+            settle = partial(settle_posterior, data=data, updates=settling, memory=memory)
             settings |= {"batch_size": batch_size, "checkpoint": checkpoint, **launched}
-            found = _by_recipe(model, data, limit, tolerance, clock, planned, matching, settings, level)
+            found = _by_recipe(model, data, limit, tolerance, clock, planned, settle, settings, level)
         tracker.conclude(f"converged, {found.message}" if found.converged else found.message)
         return found
 
@@ -264,13 +270,13 @@ def _by_recipe(
     tolerance: float,
     clock: Clock,
     planned: Callable[..., list[Update]],
-    matching: Update | None,
+    settle: Callable[..., Any],
     settings: dict[str, Any],
     level: Level,
 ) -> FitResult[ModelType]:
     """Train a model by the updates that `planned` returns, until an epoch gains less than the tolerance.
 
-    The update `matching`, if any, moves q(u) to its optimum before and after the last steps, in which the rates fall.
+    The function `settle` moves q(u) to its optimum before and after the last steps, in which the rates fall.
     """
     X, y, batch_size = data.X, data.y, settings["batch_size"]
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
@@ -289,12 +295,12 @@ def _by_recipe(
     found = train(model, X, y, steps=slope.steps if slope.converged else steps, **watched)
     if slope.converged:
         level.steps = 0.0, 0.0  # the number of the last steps is known
-        found = match_pseudo_observations(found, data, matching)
+        found = settle(found)
         last = _cooling(found, steps, planned) | {"batch_size": size, "checkpoint": cooled}
-        found = match_pseudo_observations(resume_training(found, train, X, y, settings | last), data, matching)
+        found = settle(resume_training(found, train, X, y, settings | last))
         return warn_without_signal(with_message(found, True, clock, slope.message), data)
     if found.steps == steps:
-        found = match_pseudo_observations(found, data, matching)
+        found = settle(found)
     return with_message(found, False, clock, ending_of(found, steps))
 
 

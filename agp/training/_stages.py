@@ -19,14 +19,23 @@ from agp.repairs import collect_reports, outside
 from agp.training._begun import initial_state, observations_of, recipe
 from agp.training._lbfgs import Gain, PredictedGain, fit_lbfgs
 from agp.training._loop import train
-from agp.training._objective import closed_form_leaves, is_sampled, moves_posteriors
+from agp.training._objective import closed_form_leaves, is_sampled, moves_posteriors, why_not_lbfgs
 from agp.training._result import Callback, ModelType, Progress, Result, call_all
-from agp.updates import OptimalPosterior, OptimalPseudoObservations, Update, apply_updates, unexplained_nats
+from agp.updates import (
+    InverseUpdate,
+    OptimalPosterior,
+    OptimalPseudoObservations,
+    Update,
+    apply_updates,
+    unexplained_nats,
+)
 
 FIRST_STEPS = 200
 """The number of steps of `recipe` before L-BFGS, if L-BFGS moves a q(u)."""
 ROUNDS = 4
 """The maximum number of searches by L-BFGS, if the pseudo-observations of q(u) are optimised in turn."""
+SETTLED = 1e-3
+"""After training by minibatches, steps of q(u) stop when they gain less than this many nats."""
 LOSS = 0.002
 """Inducing inputs move if `agp.updates.unexplained_nats` exceeds this many nats per datum."""
 
@@ -97,11 +106,15 @@ class _Stages:
         least = self.tolerance * observations_of(self.data)
         for _ in range(ROUNDS):
             before = self.bound(found)
-            found = self.run(match_pseudo_observations(found, self.data, matching), few=False)
-            found = match_pseudo_observations(found, self.data, matching)
+            found = self.run(self.settle(found, matching), few=False)
+            found = self.settle(found, matching)
             if not found.converged or self.bound(found) - before < least:
                 break
         return found
+
+    def settle(self, found: Any, matching: Update) -> Any:
+        """Return the result after the steps of pseudo-observations."""
+        return settle_posterior(found, self.data, [matching], self.settings["memory"])
 
     def bound(self, found: Any) -> float:
         """Return the bound of a result, on all rows."""
@@ -137,7 +150,7 @@ def by_lbfgs(
     matching = matching_update(model, how["frozen"], how["memory"]) if slow else None
     found = Result(model, 0, 0.0)
     if matching is not None:
-        found = match_pseudo_observations(replace(found, model=initial_state(model)), data, matching)
+        found = settle_posterior(replace(found, model=initial_state(model)), data, [matching], how["memory"])
     if slow:
         steps = min(FIRST_STEPS, limit)
         found = train(found.model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
@@ -157,6 +170,21 @@ def by_lbfgs(
     return stages.finish(stages.run(found, frozen=places, few=True) if found.converged else found)
 
 
+def settling_updates(
+    model: Any, rows: int, inner: list[Update], frozen: Iterable[str], memory: float | None
+) -> list[Update]:
+    """Return the updates that move q(u) to its optimum on all rows after training by minibatches, if there are any."""
+    likelihood = model.likelihood
+    if why_not_lbfgs(model, rows, inner) or likelihood.slopes_vanish or is_sampled(likelihood):
+        return []
+    if (matching := matching_update(model, frozen, memory)) is not None:
+        return [matching]
+    if likelihood.quadratic:  # inner updates take a single step, which leads to the optimum
+        return [update for update in inner if not isinstance(update, InverseUpdate)]
+    update = OptimalPosterior(SETTLED, memory=memory)
+    return [update] if update.applies(model) and not moves_any(update, model, frozen) else []
+
+
 def matching_update(model: Any, frozen: Iterable[str], memory: float | None) -> OptimalPseudoObservations | None:
     """Return the update for q(u) in the form of pseudo-observations, or None if it does not apply or q(u) is frozen."""
     update, likelihood = OptimalPseudoObservations(memory=memory), model.likelihood
@@ -171,20 +199,28 @@ def moves_any(update: Any, model: Any, patterns: Iterable[str]) -> bool:
     return any(tree.matches(name, whole) for name in update.moves(model).leaves for whole in wholes)
 
 
-def match_pseudo_observations(found: Any, data: Batch, matching: Update | None) -> Any:
-    """Return the result after an update of q(u) that needs no state; the result itself if there is no update."""
-    if matching is None:
+def settle_posterior(found: Any, data: Batch, updates: Sequence[Update], memory: float | None) -> Any:
+    """Return the result after updates of q(u) on all rows; the result itself if there are none, or if they fail."""
+    if not updates:
         return found
-    start = time.perf_counter()
+    start, model = time.perf_counter(), found.model
     try:
-        model = backend_of(data.X).compile(partial(_apply, matching))(found.model, data)
+        with collect_reports(), np.errstate(all="ignore"):
+            new, before, after = backend_of(data.X).compile(partial(_settle, updates, memory))(model, data)
+            model = new if float(after) >= float(before) else model
     except KeyboardInterrupt as interrupt:
         raise Interrupted(found) from interrupt
+    except (NonFiniteError, NotPositiveDefiniteError):
+        pass  # steps may be too long for a likelihood that is not log-concave
     return replace(found, model=model, seconds=found.seconds + time.perf_counter() - start)
 
 
-def _apply(update: Update, model: Any, data: Batch) -> Any:
-    return apply_updates([update], model, data, [{}])[0]
+def _settle(updates: Sequence[Update], memory: float | None, model: Any, data: Batch) -> tuple[Any, Array, Array]:
+    """Return the model after updates, and the bounds before and after."""
+    states = [update.init(model) for update in updates]
+    new = apply_updates(updates, model, data, states)[0]
+    before, after = (each._objective(data, memory=memory)[0] for each in (model, new))
+    return new, before, after
 
 
 def _lacks_inducing(model: Any, data: Batch, inner: Sequence[Update], places: tuple[str, ...]) -> bool:
