@@ -158,7 +158,7 @@ class GrowingSiteForm(SiteForm[PairFactor]):
         """
         Kuu, s = factor.Kuu, self.site_noise.variances
         xp = backend_of(Kuu).xp
-        C, V = self._unexplained(factor, Kuu), self._unexplained(factor, Kuf)
+        C, V = self._subtract_explained(factor, Kuu), self._subtract_explained(factor, Kuf)
         b = self.outputs * (C * C) @ (1.0 / s)
         a = xp.clip((V * V) @ xp.sum(beta, axis=1), b / LARGEST_RATIO, LARGEST_RATIO * b)
         new = xp.minimum(s * (b / a) ** rate, FORGOTTEN_SITE * xp.max(xp.sum(xp.abs(Kuu), axis=-1)))
@@ -174,13 +174,13 @@ class GrowingSiteForm(SiteForm[PairFactor]):
         The step is PR S PR times the derivatives, if the inverse factor has converged. Where the data determine u,
         PR S PR is nearly the inverse of the negative Hessian Kuu + Kuf diag(beta) Kuf^T, and it is smaller elsewhere.
         """
-        return self._times_inverse(factor, self._unexplained(factor, gradient))
+        return self._times_inverse(factor, self._subtract_explained(factor, gradient))
 
     def _times_inverse(self, factor: PairFactor, K: Array) -> Array:
         """Return PR K for K [M, N]."""
         return tree.with_leaves(self, {"mean": K})._weights(factor)[0]
 
-    def _unexplained(self, factor: PairFactor, K: Array) -> Array:
+    def _subtract_explained(self, factor: PairFactor, K: Array) -> Array:
         """Return (I - Kuu PR) K for K [M, N]."""
         return K - factor.Kuu @ self._times_inverse(factor, K)
 

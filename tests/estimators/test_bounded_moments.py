@@ -167,7 +167,14 @@ WIDE = {
 }
 
 
-LONG = ("rare, latent noise", "nearly zero", "counts in two clusters", "a huge count", "one outlier, latent noise")
+LONG = (
+    "rare, latent noise",
+    "rare, latent noise, other rows",
+    "nearly zero",
+    "counts in two clusters",
+    "a huge count",
+    "one outlier, latent noise",
+)
 
 
 @pytest.mark.filterwarnings("ignore:.*was not at its optimum:agp.errors.RepairWarning")  # of noise that varies

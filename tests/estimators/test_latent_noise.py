@@ -29,7 +29,7 @@ def fitted(X, y, **given):
 
 
 @pytest.mark.parametrize(
-    "seed", [3, 4, *(pytest.param(seed, marks=pytest.mark.long) for seed in (0, 1, 2, *range(5, 10)))]
+    "seed", [4, *(pytest.param(seed, marks=pytest.mark.long) for seed in (0, 1, 2, 3, *range(5, 10)))]
 )
 def test_groups_with_different_noise_have_different_deviations(seed):
     model = fitted(*noise_of_groups(seed))

@@ -129,7 +129,7 @@ def series_with_a_column(rows, seed=0):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("full_size")
-@pytest.mark.parametrize("rows", [700, 4600])
+@pytest.mark.parametrize("rows", [700, pytest.param(4600, marks=pytest.mark.long)])
 def test_forecasts_of_a_series_use_the_other_columns(rows):
     X, y = series_with_a_column(rows + 400)
     found = agp.fit_regression(X[:rows], y[:rows], times=(0,), method="nngp" if rows > 4000 else "gpr")
