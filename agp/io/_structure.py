@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from array_api_compat import is_array_api_obj
 
 from agp import tree
 from agp.io._classes import find_class, fits, is_agp_class, name_of, resolved_annotations
@@ -86,6 +85,8 @@ def _encode_setting(value: Any, place: str, classes: dict[str, type]) -> Any:
     if type(value) in (tuple, list):
         return [_encode_setting(part, f"{place}.{i}", classes) for i, part in enumerate(value)]
     if isinstance(value, type) or not dataclasses.is_dataclass(value):
+        from array_api_compat import is_array_api_obj
+
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         remedy = "; declare the field with agp.tree.constant() or agp.tree.param()" if is_array_api_obj(value) else ""
         _refuse(place, f"it is {kind}", remedy)
