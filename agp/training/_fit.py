@@ -106,7 +106,8 @@ def fit(
     Minibatches leave q(u) near its optimum, at a distance that matters for error bars. After such a training, q(u) is
     therefore moved to its optimum on all rows, if the bound is deterministic: by `agp.updates.OptimalPosterior`, by
     `agp.updates.OptimalPseudoObservations` for R-SVGP and L-SVGP, or by a site step. It costs a few passes over the
-    rows. A limit in seconds, or a callback that ends the training, leaves q(u) as it is.
+    rows. A limit in seconds, or a callback that ends the training, leaves q(u) as it is, and so do methods without such
+    an update, such as A-SVGP, SOLVE-GP and deep GPs.
 
     A `TNNGP` is trained in rounds: steps of all sites, then Newton steps given the sites. It has converged if a round
     gains less than the tolerance.
