@@ -106,8 +106,8 @@ def fit(
     Minibatches leave q(u) near its optimum, at a distance that matters for error bars. After such a training, q(u) is
     therefore moved to its optimum on all rows, if the bound is deterministic: by `agp.updates.OptimalPosterior`, by
     `agp.updates.OptimalPseudoObservations` for R-SVGP and L-SVGP, or by a site step. It costs a few passes over the
-    rows. A limit in seconds, or a callback that ends the training, leaves q(u) as it is, and so do methods without such
-    an update, such as A-SVGP, SOLVE-GP and deep GPs.
+    rows. A limit in seconds and own `updates` leave q(u) as it is, and so do methods without such an update, such as
+    A-SVGP, SOLVE-GP and deep GPs.
 
     A `TNNGP` is trained in rounds: steps of all sites, then Newton steps given the sites. It has converged if a round
     gains less than the tolerance.
@@ -300,7 +300,7 @@ def _by_recipe(
         last = _cooling(found, steps, planned) | {"batch_size": size, "checkpoint": cooled}
         found = settle(resume_training(found, train, X, y, settings | last))
         return warn_without_signal(with_message(found, True, clock, slope.message), data)
-    if found.steps == steps:
+    if not clock.ended:
         found = settle(found)
     return with_message(found, False, clock, ending_of(found, steps))
 

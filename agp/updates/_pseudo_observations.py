@@ -6,16 +6,16 @@ gradients solve with the products Kuf @ x and Kuf^T @ x alone.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import Batch, expected_row_density, row_site_gradients
 from agp.checks import check_positive, check_whole
-from agp.linalg import conjugate_gradients
+from agp.linalg import conjugate_gradients, groups_of
 from agp.posteriors import GrowingSiteForm, Posterior
-from agp.processes import Sparse
+from agp.processes import LinearMixing, Sparse, Stack
 from agp.random import NO_DRAWS, generator
 from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._schedules import check_rate, settle_numbers
@@ -31,8 +31,6 @@ SAMPLE_TOLERANCE = 1e-3
 """If a sample determines s, steps end at gains below this many nats per inducing variable."""
 CG_TOLERANCE, CG_ITERATIONS = 1e-2, 30
 """Each Newton step solves its linear system to this relative residual, or takes this many iterations."""
-PLACE = "process.posterior"
-"""The path of q(u) in the models to which the update applies."""
 
 
 @dataclass(frozen=True)
@@ -94,36 +92,43 @@ class OptimalPseudoObservations:
     def applies(model: Any, /) -> bool:
         """Return whether q(u) of the model has pseudo-observations that the update can move."""
         found = tree.nodes(model, Sparse)
-        if set(found) != {"process"} or found["process"].mixing is not None:
+        if not found or not all(path.startswith("process") for path in found):
             return False
-        posterior = found["process"].posterior
-        return isinstance(posterior, GrowingSiteForm) and posterior.can_match
+        if set(found) != {path for path, _ in _sparse_parts(model.process, "process")}:
+            return False
+        several = [part.posterior for part in found.values()]
+        return all(isinstance(q, GrowingSiteForm) and q.can_match for q in several)
 
     def init(self, model: Any, /) -> State:
         """Return an empty state. Raise TypeError if the update does not apply to the model."""
         if not self.applies(model):
             raise TypeError(
                 f"{class_names(model, Posterior)} has no pseudo-observations to optimise; use SVGP with the posterior "
-                "Relaxed or LikelihoodForm, preconditioned=True, and outputs that are not mixed."
+                "Relaxed or LikelihoodForm, and preconditioned=True."
             )
         return {}
 
     def moves(self, model: Any, /) -> Moved:
         """Return the leaves of q(u)."""
-        return Moved(frozenset(tree.join_path(PLACE, name) for name in _moving(model.process.posterior)))
+        found = _sparse_parts(model.process, "process")
+        names = (tree.join_path(path, f"posterior.{name}") for path, part in found for name in _moving(part.posterior))
+        return Moved(frozenset(names))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model with optimal pseudo-observations. The info contains the number of steps."""
         matching = _Matching(model, batch, self.tolerance, self.max_steps, self.memory)
         found = matching.take_turns()
-        return tree.replace(model, {PLACE: found.posterior}), state, {"matching_steps": found.steps}
+        places = [tree.join_path(part.path, "posterior") for part in matching.parts]
+        new = dict(zip(places, found.posteriors, strict=True))
+        return tree.replace(model, new), state, {"matching_steps": found.steps}
 
 
 class Turns(NamedTuple):
     """The state of the turns."""
 
     bound: Array
-    posterior: Any
+    posteriors: tuple[Any, ...]
+    """The q(u) of each part."""
     gain: Array
     """The gain of the last turn in nats."""
     steps: Array
@@ -162,45 +167,67 @@ def _moving(posterior: Any) -> tuple[str, ...]:
     return ("mean", posterior.site_noise.name, *posterior.inverse_factors)
 
 
+class _Part:
+    """A sparse process of a model: its path, what does not depend on its q(u), and its share A [P, Q] of the mixing."""
+
+    def __init__(self, path: str, process: Any, mixing: Array, sample: Batch, batch: Batch, block_rows: int) -> None:
+        self.path, self.process, self.mixing = path, process, mixing
+        self.Kuu = process._matrix_to_invert()
+        self.features = process.features(sample.X)[0]
+        at_once = block_rows >= batch.X.shape[0] and not backend_of(batch.X).is_lazy
+        self.inputs = process.features(batch.X)[0][0].mT if at_once else batch.X
+        self.known = self.inputs is not batch.X
+
+    def factor(self, q: Any) -> Any:
+        return q.factorise(self.Kuu)[0]
+
+
 class _Matching:
     """The steps for a model and a batch."""
 
     def __init__(self, model: Any, batch: Batch, tolerance: float, max_steps: int, memory: float | None) -> None:
         self.process, self.likelihood, self.batch = model.process, model.likelihood, batch
         self.max_steps = max_steps
-        self.Kuu = self.process._matrix_to_invert()
-        self.B = backend_of(self.Kuu)
-        N, M = batch.X.shape[0], self.Kuu.shape[0]
+        found, N = _sparse_parts(model.process, "process"), batch.X.shape[0]
+        M = max(part.posterior.mean.shape[0] for _, part in found)
         self.block_rows = model._block_rows(batch.X, memory) or N
         self.sample = _sample(batch, max(ROWS, ROWS_PER_INDUCING * M))
         self.is_sampled = self.sample.X.shape[0] < N
         self.tolerance = max(tolerance, SAMPLE_TOLERANCE * M) if self.is_sampled else tolerance
-        self.features = self.process.features(self.sample.X)[0]
-        at_once = self.block_rows >= N and not backend_of(batch.X).is_lazy
-        self.inputs = self.process.features(batch.X)[0][0].mT if at_once else batch.X
+        place, mixing = found[0][1].posterior.mean, model.process.mixing
+        self.B = backend_of(place)
+        mixing = self.B.xp.eye(model.process.outputs, **self.B.like(place)) if mixing is None else mixing
+        columns = groups_of([part.outputs for _, part in found])
+        pairs = zip(found, columns, strict=True)
+        self.parts = [_Part(*one, mixing[:, each], self.sample, batch, self.block_rows) for one, each in pairs]
 
-    # -- turns ---------------------------------------------------------------------------------------------------------
+    # -- turns --------------------------------------------------------------------------------------------------------
 
     def take_turns(self) -> Turns:
         """Move s and mh in turn, until both together gain less than the tolerance; once if a sample determines s."""
-        xp, first = self.B.xp, self.process.posterior.reinvert(self.Kuu)
-        zero = xp.zeros_like(self.Kuu[0, 0])
+        xp = self.B.xp
+        first = tuple(part.process.posterior.reinvert(part.Kuu) for part in self.parts)
+        zero = xp.zeros_like(self.parts[0].Kuu[0, 0])
 
         def turn(*now: Any) -> tuple[Any, ...]:
             last = Turns(*now)
-            noisy = self.match_noise(last.posterior, last.steps)
-            new, bound, steps = self.match_mean(noisy.posterior, noisy.steps)
+            several, bound, steps = last.posteriors, last.bound, last.steps
+            for i in range(len(self.parts)):
+                several, steps = self.match_noise(several, i, steps)
+                several, bound, steps = self.match_mean(several, i, steps)
             good = bound >= last.bound
             gain = xp.where(good, bound - last.bound, zero)
-            return tuple(Turns(xp.where(good, bound, last.bound), _choose(good, new, last.posterior), gain, steps))
+            kept = tuple(_choose(good, *pair) for pair in zip(several, last.posteriors, strict=True))
+            return tuple(Turns(xp.where(good, bound, last.bound), kept, gain, steps))
 
         def unfinished(*now: Any) -> Array:
             last = Turns(*now)
             return (last.gain > self.least(last.bound)) & (last.steps < self.max_steps)
 
-        begun = Turns(self.mean_problem(first)[0](first.weights_of_mean(self.factor(first)))[0], first, zero, zero)
-        begun = begun._replace(gain=zero + float("inf"))
-        return Turns(*turn(*begun)) if self.is_sampled else Turns(*self.B.while_loop(unfinished, turn, tuple(begun)))
+        mh = first[0].weights_of_mean(self.parts[0].factor(first[0]))
+        begun = Turns(self.mean_problem(first, 0)[0](mh)[0], first, zero + float("inf"), zero)
+        once = self.is_sampled and len(self.parts) == 1
+        return Turns(*turn(*begun)) if once else Turns(*self.B.while_loop(unfinished, turn, tuple(begun)))
 
     def least(self, bound: Array) -> Array:
         """Return the gain in nats below which steps end."""
@@ -208,9 +235,6 @@ class _Matching:
         return xp.maximum(
             xp.zeros_like(bound) + self.tolerance, ROUNDING * float(xp.finfo(bound.dtype).eps) * xp.abs(bound)
         )
-
-    def factor(self, q: Any) -> Any:
-        return q.factorise(self.Kuu)[0]
 
     def repeat(self, step: Callable[..., Any], begun: Any) -> Any:
         """Repeat the steps until they gain too little or become too short."""
@@ -233,49 +257,68 @@ class _Matching:
             "steps": last.steps + 1.0,
         }
 
-    # -- the variances s -----------------------------------------------------------------------------------------------
+    def whole(self, several: tuple[Any, ...]) -> Any:
+        """Return the process with these q(u)."""
+        places = [tree.join_path(part.path, "posterior").removeprefix("process.") for part in self.parts]
+        return tree.replace(self.process, dict(zip(places, several, strict=True)))
 
-    def match_noise(self, q: Any, steps: Array) -> NoiseSteps:
-        """Move s by multiplicative steps; the mean of u and the sample's rows are fixed."""
-        xp, (Kuf, kff, h), some = self.B.xp, self.features, self.sample
-        mh = q.weights_of_mean(self.factor(q))
-        mu = h + Kuf.mT @ mh
+    # -- the variances s ----------------------------------------------------------------------------------------------
+
+    def match_noise(self, several: tuple[Any, ...], i: int, steps: Array) -> tuple[tuple[Any, ...], Array]:
+        """Move s of a part by multiplicative steps on the sample; all means are fixed. Return all q(u)."""
+        xp, part, some, q = self.B.xp, self.parts[i], self.sample, several[i]
+        Kuf, kff, _ = part.features
+        squares = part.mixing * part.mixing
+        process = self.whole(several)
+        mu, others = process.project(process.factorise()[0], some.X)[0]
+        others = others - q.project(part.factor(q), Kuf, kff)[0][1] @ squares.mT
 
         def look(q: Any) -> tuple[Array, Array]:
-            factor = self.factor(q)
-            var = q.project(factor, Kuf, kff)[0][1]
+            factor = part.factor(q)
+            var = others + q.project(factor, Kuf, kff)[0][1] @ squares.mT
             ell = some.scale * xp.sum(expected_row_density(self.likelihood, mu, var, some)[0])
-            beta = row_site_gradients(self.likelihood, mu, var, some)[1]
+            beta = row_site_gradients(self.likelihood, mu, var, some)[1] @ squares
             return ell - q.kl_divergence(factor)[0], some.scale * beta
 
         def step(*now: Any) -> tuple[Any, ...]:
             last = NoiseSteps(*now)
-            factor = self.factor(last.posterior)
-            new = last.posterior.match_noise(factor, Kuf, last.beta, last.rate).reinvert(self.Kuu)
+            factor = part.factor(last.posterior)
+            new = last.posterior.match_noise(factor, Kuf, last.beta, last.rate).reinvert(part.Kuu)
             bound, beta = look(new)
             good, judged = self.judge(bound, last)
             chosen = _choose(good, new, last.posterior)
             return tuple(NoiseSteps(posterior=chosen, beta=xp.where(good, beta, last.beta), **judged))
 
+        mh = q.weights_of_mean(part.factor(q))
         alone = tree.with_leaves(q, {"mean": xp.zeros_like(q.mean)})  # a KL divergence of the covariance only
         bound, beta = look(alone)
         one = xp.ones_like(bound)
         found = self.repeat(step, NoiseSteps(bound, alone, beta, one, one * float("inf"), steps))
-        return found._replace(posterior=found.posterior.with_weights(self.factor(found.posterior), mh))
+        new = found.posterior.with_weights(part.factor(found.posterior), mh)
+        return (*several[:i], new, *several[i + 1 :]), found.steps
 
-    # -- the weights mh of the mean ------------------------------------------------------------------------------------
+    # -- the weights mh of the mean -----------------------------------------------------------------------------------
 
-    def match_mean(self, q: Any, steps: Array) -> tuple[Any, Array, Array]:
-        """Move mh by Newton steps on all rows, at fixed variances; return q(u), the bound and the number of steps."""
-        xp, factor = self.B.xp, self.factor(q)
-        look, hessian = self.mean_problem(q)
+    def match_mean(self, several: tuple[Any, ...], i: int, steps: Array) -> tuple[tuple[Any, ...], Array, Array]:
+        """Move mh of a part by Newton steps on all rows; return all q(u), the bound and the number of steps."""
+        xp, part, q = self.B.xp, self.parts[i], several[i]
+        factor = part.factor(q)
+        look, hessian = self.mean_problem(several, i)
+
+        def column(x: Array) -> Array:
+            return xp.reshape(x, (-1, 1))  # mixing couples the columns of mh
 
         def step(*now: Any) -> tuple[Any, ...]:
             last = MeanSteps(*now)
             settings: Any = {"tolerance": CG_TOLERANCE, "max_iterations": CG_ITERATIONS}
-            solve = lambda r: q.precondition(factor, r)  # noqa: E731
-            towards = conjugate_gradients(hessian(last.mh), last.gradient, solve=solve, **settings).x
-            mh = last.mh + last.rate * towards
+            product, shape = hessian(last.mh), last.mh.shape
+            towards = conjugate_gradients(
+                lambda x: column(product(xp.reshape(x, shape))),
+                column(last.gradient),
+                solve=lambda r: column(q.precondition(factor, xp.reshape(r, shape))),
+                **settings,
+            )
+            mh = last.mh + last.rate * xp.reshape(towards.x, shape)
             bound, gradient = look(mh)
             good, judged = self.judge(bound, last)
             judged["gain"] = xp.where(good, xp.minimum(judged["gain"], expected_gain(gradient)), last.gain)
@@ -289,31 +332,33 @@ class _Matching:
         bound, gradient = look(mh)
         begun = MeanSteps(bound, mh, gradient, xp.ones_like(bound), expected_gain(gradient), steps)
         found = self.repeat(step, begun)
-        return q.with_weights(factor, found.mh), found.bound, found.steps
+        return (*several[:i], q.with_weights(factor, found.mh), *several[i + 1 :]), found.bound, found.steps
 
-    def mean_problem(self, q: Any) -> tuple[Callable[[Array], tuple[Array, Array]], Callable[[Array], Any]]:
+    def mean_problem(
+        self, several: tuple[Any, ...], i: int
+    ) -> tuple[Callable[[Array], tuple[Array, Array]], Callable[[Array], Any]]:
         """Return the function from mh to the bound and its gradient, and that from mh to products with the Hessian.
 
         The variances of f [N, P] at all rows are computed once. The Hessian has the opposite sign, and negative
         curvatures of the likelihood count as zero.
         """
-        xp, scale, factor = self.B.xp, self.batch.scale, self.factor(q)
-        first, process = q.weights_of_mean(factor), replace(self.process, posterior=q)
-        rows = (self.inputs, self.marginals(process, factor), self.batch.y, *self.batch.known)
-        alone = tree.with_leaves(q, {"mean": xp.zeros_like(q.mean)})
-        kl = alone.kl_divergence(factor)[0]
+        xp, scale, part, q = self.B.xp, self.batch.scale, self.parts[i], several[i]
+        process = self.whole(several)
+        factor, first = process.factorise()[0], q.weights_of_mean(part.factor(q))
+        rows = (part.inputs, self.marginals(process, factor), self.batch.y, *self.batch.known)
+        kl = process.kl_divergence(factor)[0] - 0.5 * xp.sum(first * (part.Kuu @ first))
 
         def total(f: Callable[..., Any], *params: Array) -> Any:
-            given = (None if self.inputs is not self.batch.X else process, self.likelihood, *params)
+            given = (None if part.known else part.process, self.likelihood, part.mixing, *params)
             return backend_of(self.batch.X).fold(f, given, rows, self.block_rows, add=tree.add)[0]
 
         def look(mh: Array) -> tuple[Array, Array]:
             ell, slopes = total(_slopes_of_rows, mh - first)
-            prior = self.Kuu @ mh
+            prior = part.Kuu @ mh
             return scale * ell - kl - 0.5 * xp.sum(mh * prior), scale * slopes - prior
 
         def hessian(mh: Array) -> Callable[[Array], Array]:
-            return lambda x: self.Kuu @ x + scale * total(_curvature_of_rows, mh - first, x)
+            return lambda x: part.Kuu @ x + scale * total(_curvature_of_rows, mh - first, x)
 
         return look, hessian
 
@@ -324,8 +369,18 @@ class _Matching:
             found = backend_of(X).map_rows(_marginals_of_rows, (process, factor), X, self.block_rows, add=tree.add)
             return (found[0],)
 
-        example = self.B.xp.zeros((1, 2 * process.outputs), **self.B.like(self.Kuu))
+        example = self.B.xp.zeros((1, 2 * process.outputs), **self.B.like(self.parts[0].Kuu))
         return backend_of(self.batch.X).map_chunks(marginals, (self.batch.X,), (example,))[0]
+
+
+def _sparse_parts(process: Any, path: str) -> list[tuple[str, Any]]:
+    """Return the processes that linear mixing puts together, with their paths, in the order of the latent functions."""
+    if isinstance(process, LinearMixing):
+        return _sparse_parts(process.process, tree.join_path(path, "process"))
+    if isinstance(process, Stack):
+        parts = enumerate(process.parts)
+        return [found for i, part in parts for found in _sparse_parts(part, tree.join_path(path, f"parts.{i}"))]
+    return [(path, process)]
 
 
 def _sample(batch: Batch, rows: int) -> Batch:
@@ -354,28 +409,32 @@ def _marginals_of_rows(params: tuple[Any, Any], X: Array) -> tuple[Array, None]:
     return backend_of(mu).xp.concat([mu, var], axis=1), None
 
 
-def _at_rows(process: Any, moved: Array, block: tuple[Any, ...]) -> tuple[Array, Array, Array, Batch]:
-    """Return Kuf [M, b], the means and variances of f [b, P] after mh has moved, and the batch of a block.
+Rows = tuple[Any, ...]
+"""The process of a part, or None if the inputs are rows of Kuf^T; the likelihood; the mixing; and how mh has moved."""
 
-    Without a process, the inputs of the block are the columns of Kuf.
-    """
+
+def _at_rows(params: Rows, block: tuple[Any, ...]) -> tuple[Array, Array, Array, Batch]:
+    """Return Kuf [M, b], the means and variances of f [b, P] after mh has moved, and the batch of a block."""
+    process, _, mixing, moved = params
     X, marginals, y, *known = block
-    Kuf, P = X.mT if process is None else process.features(X)[0][0], moved.shape[1]
-    return Kuf, marginals[:, :P] + Kuf.mT @ moved, marginals[:, P:], Batch(X, y, 1.0, None, NO_DRAWS, *known)
+    Kuf, P = X.mT if process is None else process.features(X)[0][0], mixing.shape[0]
+    mu = marginals[:, :P] + Kuf.mT @ moved @ mixing.mT
+    return Kuf, mu, marginals[:, P:], Batch(X, y, 1.0, None, NO_DRAWS, *known)
 
 
-def _slopes_of_rows(params: tuple[Any, Any, Array], block: tuple[Any, ...]) -> tuple[tuple[Array, Array], None]:
-    """Return the expected log density of a block, and Kuf alpha [M, P]."""
-    process, likelihood, moved = params
-    Kuf, mu, var, batch = _at_rows(process, moved, block)
+def _slopes_of_rows(params: Rows, block: tuple[Any, ...]) -> tuple[tuple[Array, Array], None]:
+    """Return the expected log density of a block, and its derivatives with respect to mh, Kuf alpha A [M, Q]."""
+    Kuf, mu, var, batch = _at_rows(params, block)
+    likelihood, mixing = params[1:3]
     ell = expected_row_density(likelihood, mu, var, batch)[0]
     alpha = row_site_gradients(likelihood, mu, var, batch)[0]
-    return (backend_of(ell).xp.sum(ell), Kuf @ alpha), None
+    return (backend_of(ell).xp.sum(ell), Kuf @ (alpha @ mixing)), None
 
 
-def _curvature_of_rows(params: tuple[Any, Any, Array, Array], block: tuple[Any, ...]) -> tuple[Array, None]:
-    """Return Kuf (beta * Kuf^T x) [M, P]."""
-    process, likelihood, moved, x = params
-    Kuf, mu, var, batch = _at_rows(process, moved, block)
+def _curvature_of_rows(params: tuple[Any, ...], block: tuple[Any, ...]) -> tuple[Array, None]:
+    """Return Kuf (beta * Kuf^T x A^T) A [M, Q]."""
+    likelihood, mixing, x = params[1], params[2], params[4]
+    Kuf, mu, var, batch = _at_rows(params[:4], block)
     beta = row_site_gradients(likelihood, mu, var, batch)[1]
-    return Kuf @ (backend_of(beta).xp.clip(beta, min=0.0) * (Kuf.mT @ x)), None
+    moved = Kuf.mT @ x @ mixing.mT
+    return Kuf @ ((backend_of(beta).xp.clip(beta, min=0.0) * moved) @ mixing), None

@@ -49,6 +49,25 @@ def test_q_is_at_its_optimum_after_minibatches(name, posterior):
     assert 0.0 <= now < 0.1 * left
 
 
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("outputs", ["shared", "separate", "coregionalised"])
+@pytest.mark.parametrize("posterior", ["relaxed", "whitened"])
+def test_q_of_several_outputs_is_at_its_optimum(posterior, outputs):
+    y = np.concatenate([F + 0.2 * NOISE, -5.0 * np.cos(X) + NOISE[::-1]], axis=1)
+    model = agp.SVGP.from_data(X, y, posterior=posterior, num_inducing=10, outputs=outputs)
+    trained = agp.train(model, X, y, steps=120, batch_size=60, updates=agp.recipe(model, 120)).model
+    left, now = settled(trained, y)[1], settled(agp.fit(model, X, y, **BATCHES).model, y)[1]
+    assert left > 0.005
+    assert -1e-9 <= now < 0.1 * left
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_q_is_at_its_optimum_after_a_callback_ends_the_training():
+    model, y = made("gaussian", "relaxed")
+    ended = agp.fit(model, X, y, batch_size=60, callbacks=[lambda seen: seen.step == 30]).model
+    assert settled(ended, y)[1] < 0.01
+
+
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_blocks_lead_to_the_same_optimum(posterior):
     model, y = made("gaussian", posterior)

@@ -142,8 +142,6 @@ def test_other_posteriors_are_refused():
     for model in (
         agp.SVGP.from_data(X, y, posterior="whitened", num_inducing=8),
         agp.SVGP.from_data(X, y, posterior="full-site-likelihood-form", num_inducing=8),
-        agp.SVGP.from_data(X, y, outputs="coregionalised", posterior="likelihood-form", num_inducing=8),
-        agp.SVGP.from_data(X, y, outputs="separate", posterior="likelihood-form", num_inducing=8),
         agp.GPR.from_data(X, y),
         tree.replace(begun("gaussian")[0], {"process.posterior": plain}),
     ):
@@ -153,6 +151,55 @@ def test_other_posteriors_are_refused():
     for settings in ({"tolerance": -1.0}, {"max_steps": 0}, {"memory": 0.0}):
         with pytest.raises(ValueError, match="tolerance|max_steps|memory"):
             OptimalPseudoObservations(**settings)
+
+
+# -- several processes -----------------------------------------------------------------------------------------------
+
+MIXED = ["shared", "separate", "coregionalised"]
+
+
+def begun_outputs(outputs, posterior="likelihood-form", likelihood=None):
+    y = np.concatenate([F + 0.2 * NOISE, -5.0 * F**2 + NOISE], axis=1)
+    options = {"likelihood": likelihood or agp.Gaussian(0.04), "num_inducing": 8, "outputs": outputs}
+    return initial_state(agp.SVGP.from_data(X, y, posterior=posterior, **options)), y
+
+
+@pytest.mark.parametrize("outputs", MIXED)
+@pytest.mark.parametrize("likelihood", [agp.Gaussian(0.04), agp.StudentT()], ids=["gaussian", "student-t"])
+def test_the_bound_of_several_outputs_is_stationary(outputs, likelihood):
+    model, y = begun_outputs(outputs, likelihood=likelihood)
+    found = applied(EXACT, model, y)[0]
+    assert height(found, y) > height(model, y)
+    slopes = found.bound(X, y)[1](1.0)[0]
+    for path, part in tree.nodes(found, agp.processes.Sparse).items():
+        of, q = part.posterior, tree.nodes(slopes, agp.processes.Sparse)[path].posterior
+        assert np.abs(of.site * q.site).max() < 1e-4
+        assert np.abs(of.site[:, None] ** 0.5 * q.mean).max() < 1e-4
+
+
+@pytest.mark.parametrize("outputs", MIXED)
+def test_means_of_several_outputs_are_those_of_sgpr(outputs):
+    model, y = begun_outputs(outputs)
+    found = applied(EXACT, model, y)[0]
+    whitened = agp.SVGP.from_data(
+        X, y, likelihood=model.likelihood, posterior="whitened", num_inducing=8, outputs=outputs
+    )
+    shared = {name: x for name, x in tree.leaves(found).items() if "posterior" not in name}
+    whitened = tree.with_leaves(whitened, shared)
+    best = agp.updates.OptimalPosterior()(whitened, whitened._batch(X, y), {})[0]
+    np.testing.assert_allclose(found.predict(NEW).mean, best.predict(NEW).mean, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("outputs", MIXED)
+def test_all_backends_agree_on_several_outputs(outputs, backend):
+    model, y = begun_outputs(outputs, "relaxed")
+    expected = tree.leaves(applied(EXACT, model, y)[0])
+    moved = backend.move(model)
+    batch = moved._batch(backend.array(X), backend.array(y))
+    found = tree.leaves(backend_of(batch.X).compile(EXACT)(moved, batch, {})[0])
+    for name in found:
+        if name.endswith(("posterior.mean", "posterior.site")):
+            np.testing.assert_allclose(backend.numpy(found[name]), expected[name], rtol=1e-4, atol=1e-5)
 
 
 # -- many rows --------------------------------------------------------------------------------------------------------
