@@ -15,7 +15,7 @@ from agp.bounds import Batch, expected_row_density, row_site_gradients
 from agp.checks import check_positive, check_whole
 from agp.linalg import conjugate_gradients, groups_of
 from agp.posteriors import GrowingSiteForm, Posterior
-from agp.processes import LinearMixing, Sparse, Stack
+from agp.processes import Process, Sparse
 from agp.random import NO_DRAWS, generator
 from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._schedules import check_rate, settle_numbers
@@ -94,7 +94,8 @@ class OptimalPseudoObservations:
         found = tree.nodes(model, Sparse)
         if not found or not all(path.startswith("process") for path in found):
             return False
-        if set(found) != {path for path, _ in _sparse_parts(model.process, "process")}:
+        linear = all(part.shares_inputs for part in tree.nodes(model.process, Process).values())
+        if not linear or sum(part.outputs for part in found.values()) != model.process.latents:
             return False
         several = [part.posterior for part in found.values()]
         return all(isinstance(q, GrowingSiteForm) and q.can_match for q in several)
@@ -110,7 +111,7 @@ class OptimalPseudoObservations:
 
     def moves(self, model: Any, /) -> Moved:
         """Return the leaves of q(u)."""
-        found = _sparse_parts(model.process, "process")
+        found = tree.nodes(model, Sparse).items()
         names = (tree.join_path(path, f"posterior.{name}") for path, part in found for name in _moving(part.posterior))
         return Moved(frozenset(names))
 
@@ -188,7 +189,7 @@ class _Matching:
     def __init__(self, model: Any, batch: Batch, tolerance: float, max_steps: int, memory: float | None) -> None:
         self.process, self.likelihood, self.batch = model.process, model.likelihood, batch
         self.max_steps = max_steps
-        found, N = _sparse_parts(model.process, "process"), batch.X.shape[0]
+        found, N = list(tree.nodes(model, Sparse).items()), batch.X.shape[0]
         M = max(part.posterior.mean.shape[0] for _, part in found)
         self.block_rows = model._block_rows(batch.X, memory) or N
         self.sample = _sample(batch, max(ROWS, ROWS_PER_INDUCING * M))
@@ -371,16 +372,6 @@ class _Matching:
 
         example = self.B.xp.zeros((1, 2 * process.outputs), **self.B.like(self.parts[0].Kuu))
         return backend_of(self.batch.X).map_chunks(marginals, (self.batch.X,), (example,))[0]
-
-
-def _sparse_parts(process: Any, path: str) -> list[tuple[str, Any]]:
-    """Return the processes that linear mixing puts together, with their paths, in the order of the latent functions."""
-    if isinstance(process, LinearMixing):
-        return _sparse_parts(process.process, tree.join_path(path, "process"))
-    if isinstance(process, Stack):
-        parts = enumerate(process.parts)
-        return [found for i, part in parts for found in _sparse_parts(part, tree.join_path(path, f"parts.{i}"))]
-    return [(path, process)]
 
 
 def _sample(batch: Batch, rows: int) -> Batch:
