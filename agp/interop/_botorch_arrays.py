@@ -23,7 +23,7 @@ def join_rows(pair: tuple[Tensor, Tensor], batch: torch.Size) -> Tensor:
 
 
 def noise_variances(name: str, noise: Any, like: Tensor, shape: tuple[int, ...], /) -> Tensor:
-    """Return noise variances [..., k, m] or [..., 1, m], given an array or one number for all targets.
+    """Return noise variances [..., k or 1, m or 1], given an array or one number for all targets.
 
     Raise TypeError or ValueError unless they are positive or zero, and fit targets of the shape [..., k, m].
     """
@@ -42,7 +42,13 @@ def noise_variances(name: str, noise: Any, like: Tensor, shape: tuple[int, ...],
         )
     if not bool((noise >= 0.0).all()):
         raise ValueError(f"{name} has an entry that is negative or NaN; pass noise variances, which are zero or more.")
-    return noise.expand(*noise.shape[:-1], shape[-1])
+    return noise
+
+
+def noise_of_each(name: str, noise: Any, like: Tensor, shape: tuple[int, ...], /) -> Tensor:
+    """Return `noise_variances` with a column for each target."""
+    found = noise_variances(name, noise, like, shape)
+    return found.expand(*found.shape[:-1], shape[-1])
 
 
 def factorisable(covariance: Tensor) -> LinearOperator:

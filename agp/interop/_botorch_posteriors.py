@@ -123,7 +123,7 @@ class Posteriors(NamedTuple):
             found.append(replace(one.condition_on(X, Y, noise=noise), likelihood=likelihood))
             return tree.leaves(found[-1])
 
-        data = (X, Y) if noise is None else (X, Y, noise.expand(*noise.shape[:-2], *Y.shape[-2:]))
+        data = (X, Y) if noise is None else (X, Y, noise.expand(*noise.shape[:-2], Y.shape[-2], noise.shape[-1]))
         looped = not self.single.likelihood.quadratic  # the number of dual steps differs between sets
         leaves = self.over_sets(given, *data, looped=looped)
         batch = self.batch_with(*data)

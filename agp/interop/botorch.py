@@ -27,7 +27,7 @@ try:
 except ImportError as error:
     raise ImportError(f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}.") from error
 
-from agp.interop._botorch_arrays import concat, factorisable, join_rows, noise_variances
+from agp.interop._botorch_arrays import concat, factorisable, join_rows, noise_of_each, noise_variances
 from agp.interop._botorch_lists import each_wrapped, joint_posterior, sampler_of_each
 from agp.interop._botorch_paths import register_paths
 from agp.interop._botorch_posteriors import draws_of, posteriors_of
@@ -405,7 +405,7 @@ class BoTorchModelList(ModelList):
         each, start, asked = [], 0, observation_noise
         if not isinstance(asked, bool):
             m = self.num_outputs if output_indices is None else len(output_indices)
-            asked = noise_variances("observation_noise", asked, X, (X.shape[-2], m))
+            asked = noise_of_each("observation_noise", asked, X, (X.shape[-2], m))
         for i, chosen in self._get_group_subset_indices(idcs=output_indices).items():
             own = slice(start, start := start + (self.models[i].num_outputs if chosen is None else len(chosen)))
             noise = asked if isinstance(asked, bool) else asked[..., own]
@@ -434,7 +434,7 @@ class BoTorchModelList(ModelList):
             columns, outputs = count_of(Y.shape[-1], "column"), count_of(self.num_outputs, "output")
             raise ValueError(f"Y has {columns}, but the models have {outputs}.")
         if noise is not None:
-            noise = noise_variances("noise", noise, Y, Y.shape)
+            noise = noise_of_each("noise", noise, Y, Y.shape)
         found, start = [], 0
         for one in self.models:
             own = slice(start, start := start + one.num_outputs)  # type: ignore[operator]
@@ -474,7 +474,7 @@ class BoTorchModelList(ModelList):
         if evaluation_mask is not None:
             return super().fantasize(X, sampler, observation_noise, evaluation_mask, **kwargs)
         if observation_noise is not None:
-            observation_noise = noise_variances(
+            observation_noise = noise_of_each(
                 "observation_noise", observation_noise, X, (X.shape[-2], self.num_outputs)
             )
         each = [one for one in self.models if isinstance(one, BoTorchModel)]

@@ -279,9 +279,12 @@ def test_one_number_is_the_noise_variance_of_all_targets(of):
     assert_close(fantasies[0].mean.detach().numpy(), fantasies[1].mean.detach().numpy(), 1e-12)
     noisy = [model.posterior(at, observation_noise=noise) for noise in (0.5, whole[:1])]
     assert_close(noisy[0].variance.detach().numpy(), noisy[1].variance.detach().numpy(), 1e-12)
+    both = BoTorchModel(agp.GPR.from_data(X, np.concatenate([X[:, :1], X[:, :1] ** 2], axis=1)).predictor())
+    targets = tensor(np.ones((2, 2)))
+    assert both.condition_on_observations(inputs, targets, noise=0.5).posterior(at).mean.shape == (len(X), 2)
     for noise in (True, False):
         with pytest.raises(TypeError, match=f"noise is {noise}, but must be noise variances; leave it out"):
-            model.condition_on_observations(inputs, targets, noise=noise)
+            both.condition_on_observations(inputs, targets, noise=noise)
 
 
 @pytest.mark.parametrize("name", ["gpr", "wsvgp"])
