@@ -193,8 +193,8 @@ class _Matching:
         M = max(part.posterior.mean.shape[0] for _, part in found)
         self.block_rows = model._block_rows(batch.X, memory) or N
         self.sample = _sample(batch, max(ROWS, ROWS_PER_INDUCING * M))
-        self.is_sampled = self.sample.X.shape[0] < N
-        self.tolerance = max(tolerance, SAMPLE_TOLERANCE * M) if self.is_sampled else tolerance
+        is_sampled = self.sample.X.shape[0] < N
+        self.tolerance = max(tolerance, SAMPLE_TOLERANCE * M) if is_sampled else tolerance
         place, mixing = found[0][1].posterior.mean, model.process.mixing
         self.B = backend_of(place)
         mixing = self.B.xp.eye(model.process.outputs, **self.B.like(place)) if mixing is None else mixing
@@ -205,7 +205,7 @@ class _Matching:
     # -- turns --------------------------------------------------------------------------------------------------------
 
     def take_turns(self) -> Turns:
-        """Move s and mh in turn, until both together gain less than the tolerance; once if a sample determines s."""
+        """Move s and mh in turn, until both together gain less than the tolerance."""
         xp = self.B.xp
         first = tuple(part.process.posterior.reinvert(part.Kuu) for part in self.parts)
         zero = xp.zeros_like(self.parts[0].Kuu[0, 0])
@@ -227,8 +227,7 @@ class _Matching:
 
         mh = first[0].weights_of_mean(self.parts[0].factor(first[0]))
         begun = Turns(self.mean_problem(first, 0)[0](mh)[0], first, zero + float("inf"), zero)
-        once = self.is_sampled and len(self.parts) == 1
-        return Turns(*turn(*begun)) if once else Turns(*self.B.while_loop(unfinished, turn, tuple(begun)))
+        return Turns(*self.B.while_loop(unfinished, turn, tuple(begun)))
 
     def least(self, bound: Array) -> Array:
         """Return the gain in nats below which steps end."""
@@ -331,7 +330,8 @@ class _Matching:
 
         mh = q.weights_of_mean(factor)
         bound, gradient = look(mh)
-        begun = MeanSteps(bound, mh, gradient, xp.ones_like(bound), expected_gain(gradient), steps)
+        one = xp.ones_like(bound)
+        begun = MeanSteps(bound, mh, gradient, one, one * float("inf"), steps)  # far away, too little gain is expected
         found = self.repeat(step, begun)
         return (*several[:i], q.with_weights(factor, found.mh), *several[i + 1 :]), found.bound, found.steps
 

@@ -219,6 +219,18 @@ def begun_on(x, y, posterior="likelihood-form", **settings):
 MANY = curve(5000, 0.2)
 
 
+@pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
+@pytest.mark.parametrize("rows", [500, 3000])
+def test_a_far_start_leads_to_the_optimum(rows):
+    # hyperparameters for which q(u) was the prior: the kernel explains little
+    x, y = curve(rows, 0.2)
+    frozen = agp.fit(agp.SVGP.from_data(x, y, num_inducing=20), x, y, frozen="posterior.*", batch_size=100).model
+    found = applied(OptimalPseudoObservations(), frozen, y, x)[0]
+    again = applied(OptimalPseudoObservations(), found, y, x)[0]
+    assert height(found, y, x) > height(frozen, y, x) + 1.0
+    assert height(again, y, x) - height(found, y, x) < 0.1
+
+
 def test_a_sample_determines_the_variances():
     x, y = MANY
     model = begun_on(x, y, likelihood=agp.Gaussian(0.04))
