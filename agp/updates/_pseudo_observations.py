@@ -190,12 +190,12 @@ class _Matching:
         self.process, self.likelihood, self.batch = model.process, model.likelihood, batch
         self.max_steps = max_steps
         found, N = list(tree.nodes(model, Sparse).items()), batch.X.shape[0]
-        M = max(part.posterior.mean.shape[0] for _, part in found)
+        M = max(part.inducing.count for _, part in found)
         self.block_rows = model._block_rows(batch.X, memory) or N
         self.sample = _sample(batch, max(ROWS, ROWS_PER_INDUCING * M))
         is_sampled = self.sample.X.shape[0] < N
         self.tolerance = max(tolerance, SAMPLE_TOLERANCE * M) if is_sampled else tolerance
-        place, mixing = found[0][1].posterior.mean, model.process.mixing
+        place, mixing = tree.first_leaf(model), model.process.mixing
         self.B = backend_of(place)
         mixing = self.B.xp.eye(model.process.outputs, **self.B.like(place)) if mixing is None else mixing
         columns = groups_of([part.outputs for _, part in found])
