@@ -35,6 +35,7 @@ from agp.interop._botorch_posteriors import draws_of, posteriors_of
 __all__ = ["BoTorchModel", "BoTorchModelList"]
 
 Tensor = torch.Tensor
+Noise = Tensor | float | None
 
 
 class BoTorchModel(Model, FantasizeMixin):
@@ -266,7 +267,7 @@ class BoTorchModel(Model, FantasizeMixin):
 
     # -- further data -----------------------------------------------------------------------------------------------
 
-    def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None) -> Self:
+    def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Noise = None) -> Self:
         """Return a copy conditioned on further observations, as in `Predictor.condition_on`; this model is unchanged.
 
         Draws of hyperparameters do not change, and remain equally probable.
@@ -321,7 +322,7 @@ class BoTorchModel(Model, FantasizeMixin):
             )
         return list(x.split(sizes, MCMC_DIM))
 
-    def fantasize(self, X: Tensor, sampler: Any, observation_noise: Tensor | None = None, **kwargs: Any) -> Self:
+    def fantasize(self, X: Tensor, sampler: Any, observation_noise: Noise = None, **kwargs: Any) -> Self:
         """Draw S samples of observations at X [..., k, D], and return the batch [S, ...] of models conditioned on them.
 
         Draws of hyperparameters stay the last axis of the batch. Since BoTorch's look-ahead functions average over them
@@ -332,7 +333,7 @@ class BoTorchModel(Model, FantasizeMixin):
         X, sampler
             Inputs, and a BoTorch sampler that draws S samples.
         observation_noise
-            Noise variances [..., k, m] or [..., 1, m]; by default those of `condition_on_observations`.
+            Noise variances as in `condition_on_observations`.
         kwargs
             Passed to `condition_on_observations`.
 
@@ -413,7 +414,7 @@ class BoTorchModelList(ModelList):
         found = joint_posterior(each)
         return found if posterior_transform is None else posterior_transform(posterior=found, X=X)
 
-    def condition_on_observations(self, X: Any, Y: Tensor, noise: Tensor | None = None) -> Self:
+    def condition_on_observations(self, X: Any, Y: Tensor, noise: Noise = None) -> Self:
         """Return a copy in which each model is conditioned on its columns of the observations.
 
         Parameters
@@ -447,7 +448,7 @@ class BoTorchModelList(ModelList):
         self,
         X: Tensor,
         sampler: Any,
-        observation_noise: Tensor | None = None,
+        observation_noise: Noise = None,
         evaluation_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> Self:
@@ -460,7 +461,7 @@ class BoTorchModelList(ModelList):
             draws from the joint distribution if no model averages over hyperparameters. For averages, its shape and
             seed are those of independent random samples for each model.
         observation_noise
-            Noise variances [..., k, m] or [..., 1, m]; by default the noise of the likelihoods.
+            Noise variances [..., k, m] or [..., 1, m], or a number; by default the noise of the likelihoods.
         evaluation_mask
             Which outputs [k, m] are observed; by default all. It needs a `ListSampler` and models of one output.
         kwargs
@@ -474,9 +475,8 @@ class BoTorchModelList(ModelList):
         if evaluation_mask is not None:
             return super().fantasize(X, sampler, observation_noise, evaluation_mask, **kwargs)
         if observation_noise is not None:
-            observation_noise = noise_of_each(
-                "observation_noise", observation_noise, X, (X.shape[-2], self.num_outputs)
-            )
+            shape = X.shape[-2], self.num_outputs
+            observation_noise = noise_of_each("observation_noise", observation_noise, X, shape)
         each = [one for one in self.models if isinstance(one, BoTorchModel)]
         if isinstance(sampler, ListSampler):
             samplers = sampler.samplers

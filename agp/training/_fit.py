@@ -31,16 +31,14 @@ from agp.training._objective import inner_updates, why_not_lbfgs
 from agp.training._progress import Level, Shown, expected_steps, track
 from agp.training._result import Callback, ModelType, Progress, Result
 from agp.training._resume import checkpoint_exists, load_trace
+from agp.training._settling import moves_any, settle_posterior, settling_updates
 from agp.training._stages import (
     Clock,
     FitResult,
     by_lbfgs,
     ending_of,
     limit_of_steps,
-    moves_any,
     resume_training,
-    settle_posterior,
-    settling_updates,
     with_message,
 )
 from agp.updates import Adam, MovesLeaves, Update

@@ -44,7 +44,8 @@ class OptimalPseudoObservations:
     They need products of matrices only; for `Relaxed`, the inverse factor is updated after each step of s.
 
     With more than 2048 rows, and more than 10 rows per inducing variable, a random sample of so many rows determines s.
-    All rows determine m. `agp.fit` applies this update before and after its search for hyperparameters.
+    All rows determine m. If outputs are mixed or have processes of their own, one q(u) moves after the other. `agp.fit`
+    applies this update before, between and after its searches for hyperparameters, and after minibatches.
 
     Parameters
     ----------
@@ -169,7 +170,11 @@ def _moving(posterior: Any) -> tuple[str, ...]:
 
 
 class _Part:
-    """A sparse process of a model: its path, what does not depend on its q(u), and its share A [P, Q] of the mixing."""
+    """A sparse process of a model: its path, what does not depend on its q(u), and its share A [P, Q] of the mixing.
+
+    Given the means mu [N, Q] and the variances v of its functions, f has the means mu A^T and variances v (A * A)^T,
+    plus those of the other parts.
+    """
 
     def __init__(self, path: str, process: Any, mixing: Array, sample: Batch, batch: Batch, block_rows: int) -> None:
         self.path, self.process, self.mixing = path, process, mixing
@@ -177,9 +182,10 @@ class _Part:
         self.features = process.features(sample.X)[0]
         at_once = block_rows >= batch.X.shape[0] and not backend_of(batch.X).is_lazy
         self.inputs = process.features(batch.X)[0][0].mT if at_once else batch.X
-        self.known = self.inputs is not batch.X
+        self.at_once = at_once
 
     def factor(self, q: Any) -> Any:
+        """Return the factor of a q(u)."""
         return q.factorise(self.Kuu)[0]
 
 
@@ -310,13 +316,13 @@ class _Matching:
 
         def step(*now: Any) -> tuple[Any, ...]:
             last = MeanSteps(*now)
-            settings: Any = {"tolerance": CG_TOLERANCE, "max_iterations": CG_ITERATIONS}
             product, shape = hessian(last.mh), last.mh.shape
             towards = conjugate_gradients(
                 lambda x: column(product(xp.reshape(x, shape))),
                 column(last.gradient),
                 solve=lambda r: column(q.precondition(factor, xp.reshape(r, shape))),
-                **settings,
+                tolerance=CG_TOLERANCE,
+                max_iterations=CG_ITERATIONS,
             )
             mh = last.mh + last.rate * xp.reshape(towards.x, shape)
             bound, gradient = look(mh)
@@ -350,7 +356,7 @@ class _Matching:
         kl = process.kl_divergence(factor)[0] - 0.5 * xp.sum(first * (part.Kuu @ first))
 
         def total(f: Callable[..., Any], *params: Array) -> Any:
-            given = (None if part.known else part.process, self.likelihood, part.mixing, *params)
+            given = (None if part.at_once else part.process, self.likelihood, part.mixing, *params)
             return backend_of(self.batch.X).fold(f, given, rows, self.block_rows, add=tree.add)[0]
 
         def look(mh: Array) -> tuple[Array, Array]:

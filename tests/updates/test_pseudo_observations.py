@@ -1,6 +1,5 @@
 """Optimal pseudo-observations of L-SVGP and R-SVGP at fixed hyperparameters."""
 
-import contextlib
 import dataclasses
 
 import numpy as np
@@ -249,16 +248,12 @@ def test_blocks_and_lazy_rows_make_no_difference(posterior):
     whole, small = OptimalPseudoObservations(memory=1e3), OptimalPseudoObservations(memory=0.05)
     assert model._block_rows(x, 1e3) is None
     assert model._block_rows(x, 0.05) < 1000
+    da = pytest.importorskip("dask.array", reason="the extra for Dask is not installed")
+    lazy = [da.from_array(each, chunks=(1700, 1)) for each in (x, y)]
     expected = tree.leaves(applied(whole, model, y, x)[0])
-    found = [tree.leaves(applied(small, model, y, x)[0])]
-    with contextlib.suppress(ImportError):
-        import dask.array as da
-
-        lazy = [da.from_array(each, chunks=(1700, 1)) for each in (x, y)]
-        found.append(tree.leaves(applied(whole, model, lazy[1], lazy[0])[0]))
-    for each in found:
+    for found in (applied(small, model, y, x)[0], applied(whole, model, lazy[1], lazy[0])[0]):
         for leaf in ("process.posterior.mean", "process.posterior.site"):
-            np.testing.assert_allclose(each[leaf], expected[leaf], rtol=1e-7, atol=1e-8)
+            np.testing.assert_allclose(tree.leaves(found)[leaf], expected[leaf], rtol=1e-7, atol=1e-8)
 
 
 def test_all_backends_agree_on_a_sample(backend):
@@ -320,12 +315,15 @@ def test_fits_do_not_move_a_frozen_posterior(settings):
 
 
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
-def test_own_updates_and_early_ends_leave_q_as_trained():
+@pytest.mark.parametrize(("own", "limit"), [(True, {"max_steps": 20}), (False, {"max_seconds": 1e-9})])
+def test_own_updates_and_limits_in_seconds_leave_q_as_trained(own, limit):
     model, y = begun("gaussian")
-    updates = agp.recipe(model, 20, rate=0.05)
-    own = agp.fit(model, X, y, updates=updates, max_steps=20, batch_size=40).model
-    trained = agp.train(model, X, y, steps=20, updates=updates, batch_size=40).model
-    np.testing.assert_array_equal(own.process.posterior.site, trained.process.posterior.site)
+    plan = agp.recipe(model, 20, rate=0.05)
+    found = agp.fit(model, X, y, batch_size=40, updates=plan if own else None, **limit)
+    assert found.steps == (20 if own else 1)
+    updates = plan if own else agp.recipe(model, 5000, rate=0.05)
+    trained = agp.train(model, X, y, steps=found.steps, updates=updates, batch_size=40).model
+    np.testing.assert_array_equal(found.model.process.posterior.site, trained.process.posterior.site)
 
 
 def test_an_interrupt_while_matching_keeps_the_training(monkeypatch):
