@@ -189,7 +189,7 @@ def test_means_of_several_outputs_are_those_of_sgpr(outputs):
     np.testing.assert_allclose(found.predict(NEW).mean, best.predict(NEW).mean, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("outputs", MIXED)
+@pytest.mark.parametrize("outputs", ["shared", "separate", pytest.param("coregionalised", marks=pytest.mark.long)])
 def test_all_backends_agree_on_several_outputs(outputs, backend):
     model, y = begun_outputs(outputs, "relaxed")
     expected = tree.leaves(applied(EXACT, model, y)[0])
@@ -219,7 +219,7 @@ MANY = curve(5000, 0.2)
 
 
 @pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
-@pytest.mark.parametrize("rows", [500, 3000])
+@pytest.mark.parametrize("rows", [pytest.param(500, marks=pytest.mark.long), 3000])
 def test_a_far_start_leads_to_the_optimum(rows):
     # hyperparameters for which q(u) was the prior: the kernel explains little
     x, y = curve(rows, 0.2)
